@@ -1,12 +1,12 @@
-//! What a request costs where nothing is far away: `cargo bench -p zk-mutex-bench --bench
+//! The cost of a request to a server on the same host: `cargo bench -p zk-mutex-bench --bench
 //! connection`.
 //!
 //! The machine that makes all decisions of a connection is private, and it knows the lease, the
 //! errors and the session around it. So no bench can compile its files into itself, as `names.rs`
-//! does with the queue's. A hidden module for benches would be a second face of the library. So
-//! these benches go through the public face, to the embedded server over loopback: they measure the
-//! machine, the sockets, the threads that wake each other, and the server together. They are for
-//! comparing one state of the library with another.
+//! does with those of the queue. A hidden module for benches would be a second interface of the
+//! library. So these benches use the public interface and the embedded server over loopback: they
+//! measure the machine, the sockets, the threads that wake each other, and the server together.
+//! They serve to compare one version of the library with another.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -27,12 +27,12 @@ fn lock_and_release(c: &mut Criterion) {
     group.bench_function("unlock", |b| {
         b.iter(|| black_box(mutex.lock().unwrap()).unlock().unwrap())
     });
-    // Nothing is sent: what of the above is neither the connection nor the server.
+    // Nothing is sent: the part of the cost that is neither the connection nor the server.
     group.bench_function("kept", |b| b.iter(|| drop(black_box(kept.lock().unwrap()))));
     group.finish();
 }
 
-/// One flight that lists so many names in vain: all permits are taken.
+/// One flight with a listing of so many names, without success: all permits are taken.
 fn listing(c: &mut Criterion) {
     let server = TestServer::start().unwrap();
     let sessions = [(); 2].map(|()| ZkSession::connect(&server.connect_string()).unwrap());

@@ -1,7 +1,7 @@
-//! What a lock costs inside one process, while its node is held and nothing is sent: `cargo bench
+//! The cost of a lock inside one process, while its node is held and nothing is sent: `cargo bench
 //! -p zk-mutex-bench --bench local`.
 //!
-//! Everything goes through the public face of the library, on the embedded server.
+//! All calls go through the public interface of the library, on the embedded server.
 
 use std::hint::black_box;
 use std::thread;
@@ -54,7 +54,7 @@ fn re_entry(c: &mut Criterion) {
     group.finish();
 }
 
-/// The question that a holder asks before each step of its work.
+/// The check that a holder makes before each step of its work.
 fn is_held(c: &mut Criterion) {
     let server = TestServer::start().unwrap();
     let session = ZkSession::connect(&server.connect_string()).unwrap();
@@ -79,9 +79,10 @@ fn hand_over(c: &mut Criterion) {
     group.finish();
 }
 
-/// How long it takes the threads to go through so many cycles together.
+/// The time in which the threads complete so many cycles together.
 fn contend(mutex: &ZkMutex, threads: u64, cycles: u64) -> Duration {
-    // All threads queue while this one holds the lock. The first cycle is the hand-over from here.
+    // All threads queue while this one holds the lock. The first cycle is the hand-over from this
+    // thread.
     let held = mutex.lock().unwrap();
     thread::scope(|scope| {
         let all: Vec<_> = (0..threads)

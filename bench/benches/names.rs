@@ -1,8 +1,8 @@
-//! What a listing of a lock's queue costs to read: `cargo bench -p zk-mutex-bench --bench names`.
+//! The cost of reading a listing of a lock's queue: `cargo bench -p zk-mutex-bench --bench names`.
 //!
-//! The names and the rule are private, and are pure functions that know nothing else of the
-//! library. So this bench compiles their two files into itself. A module for benches that is public
-//! but hidden would be a second face of the library, which some program would come to use.
+//! The names and the rule are private pure functions that use nothing else of the library. So this
+//! bench compiles their two files into itself. A public but hidden module for benches would be a
+//! second interface of the library, which some program would begin to use.
 
 use std::hint::black_box;
 
@@ -11,22 +11,22 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use self::queue::name::{Family, Kind, Layout, new_id, prefix};
 use self::queue::rule::{Claim, contenders, in_order, verdict};
 
-#[allow(dead_code, unused_imports)] // the bench needs a part of what the files have
+#[allow(dead_code, unused_imports)] // the bench uses only a part of these files
 #[path = "../../src/queue"]
 mod queue {
     pub(crate) mod name;
     pub(crate) mod rule;
 }
 
-/// What the two files need of the world outside.
+/// The part of the library's world that the two files need.
 mod world {
     pub(crate) fn new_uuid() -> uuid::Uuid {
         uuid::Uuid::new_v4()
     }
 }
 
-/// A queue of so many contenders, in no order, as a server lists it; and the name of the last in
-/// the queue.
+/// A queue of so many contenders, unordered, as a server lists it, and the name of the last
+/// contender.
 fn listing(size: usize) -> (Vec<String>, String) {
     let child = |number: usize| {
         let id = new_id(Layout::Curator);
@@ -47,7 +47,7 @@ fn names(c: &mut Criterion) {
         group.bench_with_input(BenchmarkId::new("parse", size), &children, |b, children| {
             b.iter(|| contenders(black_box(children), Family::Locks));
         });
-        // What each waiter does at each listing.
+        // The work of each waiter at each listing.
         group.bench_with_input(
             BenchmarkId::new("parse and decide", size),
             &children,
@@ -59,7 +59,7 @@ fn names(c: &mut Criterion) {
                 });
             },
         );
-        // What `contenders()` does for an operator.
+        // The work of `contenders()` for an operator.
         group.bench_with_input(
             BenchmarkId::new("parse and order", size),
             &children,

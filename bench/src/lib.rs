@@ -1,5 +1,5 @@
-//! What the programs of this package share: their flags, their server, their exit codes, and output
-//! that survives a closed pipe.
+//! The common parts of the programs of this package: flags, servers, exit codes, and output that
+//! survives a closed pipe.
 
 use lexopt::{Arg, Error, Parser, ValueExt};
 use std::process::{self, ExitCode};
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 use zk_test_server::TestServer;
 
-/// Prints a line. `println!` would panic where the reader has gone, as in `stress | head`.
+/// Prints a line. `println!` would panic if the reader is gone, as in `stress | head`.
 #[macro_export]
 macro_rules! say {
     ($($text:tt)*) => {{
@@ -18,9 +18,9 @@ macro_rules! say {
     }};
 }
 
-/// Reads the command line, which has nothing but flags. `take` gets the name of each, takes its
-/// value from the parser, and gives false if there is no such flag. Ends the process with `help` if
-/// asked for it, and with one line and exit code 2 if something is wrong.
+/// Reads the command line, which has only flags. `take` gets the name of each flag, takes its value
+/// from the parser, and returns false if there is no such flag. `--help` prints `help` and ends the
+/// process. An error ends it with one line and exit code 2.
 pub fn flags(
     program: &str,
     help: &str,
@@ -52,12 +52,12 @@ pub fn refuse(program: &str, why: &str) -> ! {
     process::exit(2);
 }
 
-/// A flag's value as it stands.
+/// A flag's value as text.
 pub fn text(parser: &mut Parser) -> Result<String, Error> {
     parser.value()?.string()
 }
 
-/// A flag's value as a whole number that makes no sense at zero.
+/// A flag's value as a whole number above zero.
 pub fn positive<T>(parser: &mut Parser) -> Result<T, Error>
 where
     T: FromStr<Err: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + PartialEq,
@@ -71,8 +71,8 @@ pub fn millis(parser: &mut Parser) -> Result<Duration, Error> {
     Ok(Duration::from_millis(parser.value()?.parse::<u32>()?.into()))
 }
 
-/// The value of `--path`: below the root, so that more can be put below it or behind its name. The
-/// library is the judge of the rest.
+/// The value of `--path`: a path below the root, so that a suffix or a child can be added. The
+/// library checks the rest.
 pub fn path(parser: &mut Parser) -> Result<String, Error> {
     let path = text(parser)?;
     if !path.starts_with('/') || path.ends_with('/') {
@@ -84,13 +84,13 @@ pub fn path(parser: &mut Parser) -> Result<String, Error> {
 /// The servers of one run: those of `--connect` or of ZK_CONNECT, or else an embedded one.
 pub struct Servers {
     connect_string: String,
-    /// Stops with this value.
+    /// Is dropped, and so stopped, with this value.
     embedded: Option<TestServer>,
 }
 
 impl Servers {
-    /// Those of `--connect` or else of ZK_CONNECT. If neither names any, starts the embedded
-    /// server, or ends the process if that fails.
+    /// The servers of `--connect`, or else of ZK_CONNECT. If neither names any, starts the embedded
+    /// server, or ends the process if this fails.
     pub fn find(program: &str, connect: Option<String>) -> Servers {
         let environment = || std::env::var("ZK_CONNECT").ok().filter(|servers| !servers.is_empty());
         if let Some(connect_string) = connect.or_else(environment) {
@@ -117,13 +117,13 @@ impl Servers {
         &self.connect_string
     }
 
-    /// The embedded server, if it is that. No other process knows it.
+    /// The embedded server, if it is used. No other process knows its address.
     pub fn embedded(&self) -> Option<&TestServer> {
         self.embedded.as_ref()
     }
 }
 
-/// What a program ends with when the library refuses: 2 if the arguments were wrong, else 1.
+/// The exit code after an error of the library: 2 for wrong arguments, otherwise 1.
 pub fn failure(program: &str, error: &zk_mutex::Error) -> ExitCode {
     eprintln!("{program}: {error}");
     match error {
@@ -134,7 +134,7 @@ pub fn failure(program: &str, error: &zk_mutex::Error) -> ExitCode {
     }
 }
 
-/// Shows the log's warnings, or what the environment variable RUST_LOG says.
+/// Shows the log's warnings, or the levels of the environment variable RUST_LOG.
 pub fn show_log() {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
 }

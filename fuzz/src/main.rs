@@ -1,4 +1,4 @@
-//! libFuzzer's way into the fuzz targets of the library and of the crates below it (the module
+//! Connects libFuzzer with the fuzz targets of the library and of the crates below it (the module
 //! `fuzz` of each). `fuzz/run` builds and runs this; the environment variable `FUZZ_TARGET` names
 //! the target.
 #![cfg_attr(fuzzing, no_main)]
@@ -16,6 +16,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 
 #[cfg(not(fuzzing))]
 fn main() {
-    eprintln!("this is built by fuzz/run TARGET SECONDS, which needs cargo-fuzz and nightly Rust");
+    eprintln!(
+        "build and run this with fuzz/run TARGET SECONDS, which needs cargo-fuzz and nightly Rust"
+    );
     std::process::exit(2);
 }

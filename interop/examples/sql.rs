@@ -1,8 +1,8 @@
-//! A table in SQLite that refuses a writer whose time is over, by the writer's fencing token: the
-//! statement of `FencingToken`'s documentation, run by `cargo run -p zk-mutex-interop --example
-//! sql`.
+//! A table in SQLite that refuses writers with an old fencing token: the statement of
+//! `FencingToken`'s documentation, run by `cargo run -p zk-mutex-interop --example sql`.
 //!
-//! It is not among the library's examples, because Cargo would compile SQLite before any of them.
+//! It is not among the library's examples, because Cargo would then compile SQLite before each of
+//! them.
 
 use std::error::Error;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const UPDATE: &str = include_str!("../../src/fencing.sql");
 struct Accounts(Connection);
 
 impl Accounts {
-    /// One account without money, which nobody has written to.
+    /// One account without money and without a writer.
     fn new() -> rusqlite::Result<Self> {
         let database = Connection::open_in_memory()?;
         database.execute_batch(
@@ -30,7 +30,7 @@ impl Accounts {
         Ok(Accounts(database))
     }
 
-    /// False: somebody with a newer token has written before.
+    /// Returns false if a writer with a newer token has written before.
     fn set_balance(&self, id: i64, balance: i64, token: FencingToken) -> rusqlite::Result<bool> {
         let parameters =
             named_params! { ":id": id, ":balance": balance, ":fence": token.to_bytes() };
@@ -59,9 +59,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         "a holder may write more than once"
     );
 
-    // This process sleeps for too long, and does not look at its guard before it goes on.
+    // This process sleeps for too long, and does not check its guard before it goes on.
     server.expire_session(ours.session_id().ok_or("no session")?);
-    let next = other.lock_timeout(Duration::from_secs(20))?.ok_or("somebody else has it")?;
+    let next = other.lock_timeout(Duration::from_secs(20))?.ok_or("another process holds it")?;
     assert!(accounts.set_balance(7, 90, next.fencing_token())?);
 
     let was_late = !accounts.set_balance(7, 120, guard.fencing_token())?;

@@ -1,4 +1,4 @@
-//! Says to the library's sources where they take the world from.
+//! Makes the library's sources take their world from the simulation.
 
 fn main() {
     println!("cargo::rustc-cfg=zk_sim");

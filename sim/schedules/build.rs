@@ -1,12 +1,12 @@
-//! Makes the copies of the library's parts: one under each engine as the parts are, and one for
-//! each mutant, in which one piece of text is replaced. In each copy `crate::` means the copy.
+//! Makes the copies of the library's parts: one unchanged copy for each engine, and one for each
+//! mutant, in which a piece of text is replaced. In each copy `crate::` means the copy.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 #[path = "src/mutants.rs"]
-#[allow(dead_code)] // how a mutant is found is nothing to us
+#[allow(dead_code)] // this script does not use how a mutant is found
 mod mutants;
 
 /// The library's own files, with their places in `src/` and in a copy.
@@ -28,7 +28,7 @@ const LIBRARY: &[&str] = &[
     "wait.rs",
 ];
 
-/// What stands in for the rest, and the scenarios: files of `copy/`.
+/// The files of `copy/`: replacements for the rest of the library, and the scenarios.
 const OWN: &[&str] = &[
     "local/mod.rs",
     "mod.rs",
@@ -48,7 +48,8 @@ const OWN: &[&str] = &[
     "world.rs",
 ];
 
-/// What the scenarios of one kind need, for the mutants that they find. Who is not here needs all.
+/// The files that the scenarios of one kind need; mutants of these scenarios get only these files.
+/// A scenario that is not listed gets all files.
 const NEEDED: &[(&str, &[&str])] = &[
     (
         "queue",
@@ -86,18 +87,18 @@ const NEEDED: &[(&str, &[&str])] = &[
     ("reentry", &["local/reentry.rs", "scenarios/reentry.rs", "world.rs"]),
 ];
 
-/// What the engine must see, although the library takes it from the standard library in all builds.
+/// Uses of the standard library that the engine must see, and their replacements.
 const SEEN: &[(&str, &str)] = &[
     ("use std::sync::{Arc, OnceLock};", "use std::sync::Arc;\nuse crate::world::OnceLock;"),
     ("use std::sync::atomic::", "use crate::world::atomic::"),
-    // The tests of the library's files are not for the copies, whatever is compiled.
+    // The tests in the library's files are never compiled in the copies.
     ("#[cfg(test)]", "#[cfg(any())]"),
-    // loom's atomics have no such method. Nobody else can see the value by then.
+    // loom's atomics have no such method. No other thread can access the value at this point.
     ("*self.is_released.get_mut()", "self.is_released.load(Ordering::Relaxed)"),
 ];
 
-/// What the formatter leaves alone of a text: no white space, and no comma before a closing bracket;
-/// each character with its place.
+/// The characters of a text that the formatter keeps, each with its place: no white space, and no
+/// comma before a closing bracket.
 fn squeezed(text: &str) -> Vec<(usize, char)> {
     let dense: Vec<_> = text.char_indices().filter(|(_, c)| !c.is_whitespace()).collect();
     let is_last = |at: usize| dense.get(at + 1).is_some_and(|(_, c)| ")]}".contains(*c));
@@ -105,7 +106,7 @@ fn squeezed(text: &str) -> Vec<(usize, char)> {
     kept.map(|at| dense[at]).collect()
 }
 
-/// Where this code stands in a text, however it is wrapped.
+/// The places of this code in a text, however it is wrapped.
 fn found(text: &str, code: &str) -> Vec<std::ops::Range<usize>> {
     let (whole, part) = (squeezed(text), squeezed(code));
     let is_same = |at: &[(usize, char)]| at.iter().map(|a| a.1).eq(part.iter().map(|p| p.1));
@@ -176,7 +177,7 @@ fn main() {
     for engine in ["loom", "shuttle"] {
         copies += &format!("        \"{engine}_copy\" => Some({engine}_copy::scenarios::ALL),\n");
     }
-    // Of a mutant only the one scenario that finds it is compiled to the end.
+    // Of a mutant's copy only the one scenario that finds it is compiled to the end.
     for mutants::Mutant { name, scenario, .. } in mutants::ALL {
         let one = format!("&[({scenario:?}, mutant_{name}::scenarios::{scenario})]");
         copies += &format!("        \"mutant_{name}\" => {{\n            ");
@@ -210,7 +211,7 @@ fn modules(dir: &Path, files: &[&str], engine: &str) {
     }
 }
 
-/// Puts single functions of the library in the place of the lines that name them.
+/// Replaces the lines that name single functions of the library by these functions.
 fn taken_over(library: &Path, text: String) -> String {
     let mut all = String::new();
     for line in text.split_inclusive('\n') {

@@ -1,4 +1,4 @@
-//! Which faults there are, and the plan of a seed.
+//! The kinds of faults, and the plan of a seed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,15 +14,15 @@ use crate::scenario::World;
 use crate::servers::Servers;
 use crate::{between, client_host, server_host};
 
-/// A fault, with everything that chance has decided about it. A `number` chooses among the things
-/// that exist when the fault is injected.
+/// A fault, with all its random choices. A `number` chooses among the things that exist when the
+/// fault is injected.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Fault {
     /// A connection is reset.
     Cut { number: usize },
-    /// A connection is closed for one of its ends.
+    /// A connection is closed for one end only.
     HalfOpen { number: usize, closed: Side },
-    /// What a process and a server, or all servers, say to each other is held, or lost.
+    /// The messages between a process and one server, or all servers, are held or lost.
     Link {
         process: usize,
         member: Option<usize>,
@@ -30,31 +30,32 @@ pub enum Fault {
         down: Option<Flow>,
         lasts: Duration,
     },
-    /// It takes long from a process to a server and back.
+    /// The link between a process and a server is slow in both directions.
     Slow { process: usize, member: usize, least: Duration, most: Duration, lasts: Duration },
-    /// A server's address refuses.
+    /// A server's address refuses connections.
     Refuse { member: usize, lasts: Duration },
-    /// A server is gone for a while.
+    /// A server is down for a while.
     KillServer { member: usize, pause: Duration, silently: bool, keeps_data: bool },
-    /// All servers are gone for a while.
+    /// All servers are down for a while.
     KillServers { pause: Duration },
-    /// A server does nothing for a while.
+    /// A server does not run for a while.
     StallServer { member: usize, lasts: Duration },
-    /// What a server and the others say to each other is held, or lost. Its clients reach it.
+    /// The messages between a server and the other servers are held or lost. Its clients still
+    /// reach it.
     CutOff { which: Which, hears: Option<Flow>, says: Option<Flow>, lasts: Duration },
     /// A server's clock runs too fast or too slow.
     DriftServer { member: usize, ppm: i32 },
-    /// A server grants other timeouts than the rest for a while.
+    /// A server grants shorter timeouts than the others for a while.
     Limits { member: usize, most: Duration, lasts: Duration },
     /// A session expires.
     Expire { number: usize },
     /// An operator deletes an ephemeral node.
     Delete { number: usize },
-    /// The numbers of a lock's nodes come near to where something changes.
+    /// The sequence numbers of a lock's nodes jump to a value near which the order rule changes.
     Sequence { lock: usize, next: i32 },
-    /// A process does nothing for a while.
+    /// A process does not run for a while.
     Stop { process: usize, lasts: Duration },
-    /// A process ends, and another one takes its place.
+    /// A process ends, and another one replaces it.
     Kill { process: usize, death: Death, pause: Duration },
     /// The host of a process sleeps.
     SleepHost { process: usize, lasts: Duration },
@@ -64,13 +65,13 @@ pub enum Fault {
     Focused { focus: Focus, fault: Box<Fault> },
 }
 
-/// What the faults of a burst hit: one process, and the server that it is connected to. Both are
-/// chosen when the first fault of the burst is injected.
+/// The target of the faults of a burst: one process, and the server that it is connected to. Both
+/// are chosen when the first fault of the burst is injected.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Focus {
-    /// Which burst of the plan it is.
+    /// The number of the burst in the plan.
     pub burst: usize,
-    /// The process is one that holds a lock at that moment, if any does.
+    /// The process is a holder of a lock at that moment, if there is one.
     pub is_holder: bool,
     /// Chooses the process, and the server if the process is connected to none.
     pub number: usize,
@@ -79,39 +80,39 @@ pub struct Focus {
 /// A member of the ensemble.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Which {
-    /// The one of this number.
+    /// The member with this number.
     Member(usize),
-    /// The one that leads.
+    /// The member that leads.
     Leader,
 }
 
-/// What faults there may be in a run.
+/// The faults that a run may have.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Mix {
-    /// What clients ask for as their session timeout.
+    /// The session timeout that clients ask for.
     pub session_timeout: Duration,
     /// The servers' tick.
     pub tick: Duration,
-    /// How many processes there are.
+    /// The number of processes.
     pub processes: usize,
-    /// How many servers.
+    /// The number of servers.
     pub members: usize,
-    /// How many locks.
+    /// The number of locks.
     pub locks: usize,
-    /// Clocks drift.
+    /// Whether clocks drift.
     pub has_drift: bool,
-    /// By so many millionths at most, in either direction.
+    /// The largest drift in either direction, in millionths.
     pub most_drift: i32,
-    /// Servers come to grant other timeouts.
+    /// Whether servers change the timeouts that they grant.
     pub has_limits: bool,
-    /// An operator deletes nodes.
+    /// Whether an operator deletes nodes.
     pub has_deletes: bool,
-    /// The numbers of nodes come near their end.
+    /// Whether sequence numbers jump towards their end.
     pub has_sequences: bool,
 }
 
 impl Fault {
-    /// A short name, to count by.
+    /// A short name, for counting.
     pub fn kind(&self) -> &'static str {
         match self {
             Fault::Cut { .. } => "cut",
@@ -138,7 +139,7 @@ impl Fault {
         }
     }
 
-    /// How long it lasts; nothing for those that are over at once, or have no end of their own.
+    /// How long the fault lasts; zero if it is over at once or has no end of its own.
     fn lasts(&self) -> Duration {
         match self {
             Fault::Link { lasts, .. }
@@ -229,8 +230,8 @@ impl Fault {
         }
     }
 
-    /// One that keeps a process, or its server, from hearing the rest of the world for about as
-    /// long as a session lasts.
+    /// A fault that cuts a process, or its server, off from the rest of the world for about as long
+    /// as a session lasts.
     fn parting(rng: &mut Rng, mix: &Mix) -> Fault {
         let (process, member) = (0, 0);
         let lasts = mix.session_timeout.mul_f64(0.3 + rng.f64() * 1.7);
@@ -278,7 +279,7 @@ impl Fault {
         fault
     }
 
-    /// Begins the fault, which ends by itself.
+    /// Begins the fault. It ends by itself.
     pub fn inject(&self, world: &World) {
         zk_sim_runtime::note(&format!("fault: {self:?}"));
         let (servers, observer) = (world.servers().clone(), world.observer());
@@ -394,7 +395,7 @@ fn drift(rng: &mut Rng, mix: &Mix) -> i32 {
     rng.i32(-mix.most_drift..=mix.most_drift)
 }
 
-/// Which ways of two are disturbed, and how.
+/// Chooses which of two directions are disturbed, and how.
 fn ways(rng: &mut Rng) -> (Option<Flow>, Option<Flow>) {
     let flow = if rng.bool() { Flow::Hole } else { Flow::Frozen };
     let ways = [(true, true), (true, false), (false, true)][rng.usize(..3)];
@@ -413,12 +414,13 @@ fn a_connection(number: usize) -> Option<net::ConnId> {
     all.get(number % all.len().max(1)).map(|connection| connection.id)
 }
 
-/// The faults of a seed, and when they are injected.
+/// The faults of a seed, and the times at which they are injected.
 #[derive(Clone, Debug, Default)]
 pub struct Plan(pub Vec<(Duration, Fault)>);
 
 impl Plan {
-    /// For so long, one fault or one burst of faults in `pause` on average.
+    /// A random plan of this length, with one fault or one burst of faults in each `pause` on
+    /// average.
     pub fn random(rng: &mut Rng, lasts: Duration, pause: Duration, mix: &Mix) -> Plan {
         let mut plan = Vec::new();
         let (mut at, mut bursts) = (Duration::ZERO, 0);
@@ -436,7 +438,7 @@ impl Plan {
                 continue;
             }
             let fault = Fault::random(rng, mix);
-            // Troubles come together: often the next one begins as this one ends.
+            // Faults come together: often the next one begins when this one ends.
             let next = rng.bool().then(|| {
                 at + fault.lasts() + between(rng, Duration::from_millis(1), mix.session_timeout / 4)
             });
@@ -447,7 +449,7 @@ impl Plan {
         }
     }
 
-    /// Every clock runs too fast or too slow from the beginning on.
+    /// A plan in which every clock runs too fast or too slow from the beginning.
     pub fn all_drift(rng: &mut Rng, mix: &Mix) -> Plan {
         let processes = (0..mix.processes).map(|process| (process, true));
         let members = (0..mix.members).map(|member| (member, false));
@@ -458,7 +460,7 @@ impl Plan {
         Plan(processes.chain(members).map(fault).map(|fault| (Duration::ZERO, fault)).collect())
     }
 
-    /// How often each kind is in it.
+    /// How often each kind of fault is in the plan.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         let mut counts = BTreeMap::new();
         for (_, fault) in &self.0 {
@@ -467,7 +469,7 @@ impl Plan {
         counts
     }
 }
-/// Two to four faults at one process and its server: at once, or shortly after each other.
+/// Two to four faults at one process and its server, at once or shortly after each other.
 fn burst(rng: &mut Rng, at: Duration, mix: &Mix, focus: Focus) -> Vec<(Duration, Fault)> {
     let spread = mix.session_timeout.mul_f64([0.0, 0.05, 0.35][rng.usize(..3)]);
     let count = rng.usize(2..=4);

@@ -1,14 +1,14 @@
-//! A scenario as a file, which stays the same when seeds come to mean something else: first all but
-//! its faults, then each fault on a line of its own, with its time. Lines that begin with `#` are
-//! for people. What the first line does not say comes of its seed, so a file from before a part of
-//! the scenario existed can still be played.
+//! A scenario as a file. It stays the same when the choices of seeds change. The first line has
+//! everything but the faults; each further line has one fault and its time. Lines that begin with
+//! `#` are for people. Parts that are missing in the first line are chosen by its seed, so a file
+//! that is older than a part of the scenario can still be played.
 
 use serde_json::Value;
 
 use crate::faults::Plan;
 use crate::scenario::Scenario;
 
-/// What the file of this scenario contains.
+/// The text of this scenario's file.
 pub fn write(scenario: &Scenario) -> serde_json::Result<String> {
     let mut lines = vec![serde_json::to_string(scenario)?];
     for fault in &scenario.plan.0 {
@@ -17,7 +17,7 @@ pub fn write(scenario: &Scenario) -> serde_json::Result<String> {
     Ok(lines.join("\n") + "\n")
 }
 
-/// The scenario of a file with this text; otherwise, what is wrong with it.
+/// The scenario of a file with this text, or a description of the error.
 pub fn read(text: &str) -> Result<Scenario, String> {
     let is_read = |(_, line): &(usize, &str)| !line.is_empty() && !line.starts_with('#');
     let mut lines = text.lines().enumerate().filter(is_read);
@@ -41,7 +41,7 @@ fn scenario(line: &str) -> Result<Scenario, String> {
     serde_json::from_value(whole).map_err(|e| e.to_string())
 }
 
-/// Puts what is said in the place of what the seed has chosen, part by part.
+/// Replaces the seed's choices by those of the file, part by part.
 fn replace(chosen: &mut Value, said: Value) -> Result<(), String> {
     match (chosen, said) {
         (Value::Object(chosen), Value::Object(said)) => {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_does_not_say_comes_of_its_seed() {
+    fn missing_parts_of_a_file_come_from_its_seed() {
         let scenario =
             read(r#"{"seed": 3, "mode": "usual", "chance": 7, "mix": {"locks": 9}}"#).unwrap();
         let mut expected = Scenario::of(3, Mode::Usual);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_scenario_is_refused_with_its_place() {
+    fn an_invalid_scenario_is_refused_with_its_place() {
         let text = write(&Scenario::of(1, Mode::Usual)).unwrap();
         assert!(read("").is_err_and(|e| e == "there is nothing in it"));
         assert!(read("{}").is_err_and(|e| e == "its scenario: it has no seed"));

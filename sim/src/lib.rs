@@ -5,13 +5,13 @@
 //!
 //! | file | what it is for |
 //! | --- | --- |
-//! | `scenario.rs` | one seed from beginning to end: what there is, the phases, the checks at the end |
+//! | `scenario.rs` | one seed from beginning to end: the world, the phases, the checks at the end |
 //! | `servers.rs` | the ensemble in the simulated network |
-//! | `operator.rs` | what an operator sends to a server |
-//! | `workload/` | what the processes do with the library |
-//! | `faults.rs` | which faults there are, and the plan of a seed |
+//! | `operator.rs` | an operator's requests to a server |
+//! | `workload/` | the calls that the processes make |
+//! | `faults.rs` | the kinds of faults, and the plan of a seed |
 //! | `observer/` | the checks |
-//! | `store.rs` | what the locks protect, by their fencing tokens |
+//! | `store.rs` | the store that the locks protect by their fencing tokens |
 //! | `file.rs` | a scenario as a file |
 //! | `tool/` | `tests/simulate`: one seed, many seeds, and the fewest faults with which one fails |
 
@@ -29,23 +29,23 @@ use std::time::Duration;
 
 use zk_sim_runtime::{Rng, note};
 
-/// The host of the process of this number.
+/// The host of the process with this number.
 pub fn client_host(number: usize) -> IpAddr {
     [10, 0, 1, u8::try_from(number).unwrap_or(u8::MAX)].into()
 }
 
-/// The host of the server of this number.
+/// The host of the server with this number.
 pub fn server_host(number: usize) -> IpAddr {
     [10, 0, 0, u8::try_from(number).unwrap_or(u8::MAX)].into()
 }
 
-/// Between `least` and `most`, where short ones are as likely as long ones on a scale of powers.
+/// A random time between `least` and `most`. On a logarithmic scale all lengths are equally likely.
 pub fn between(rng: &mut Rng, least: Duration, most: Duration) -> Duration {
     let (low, high) = (least.as_secs_f64().max(1e-9).ln(), most.as_secs_f64().max(1e-9).ln());
     Duration::from_secs_f64((low + rng.f64() * (high - low)).exp())
 }
 
-/// The library's log goes to the trace.
+/// A logger that writes the library's log into the trace.
 pub struct TraceLog;
 
 impl log::Log for TraceLog {

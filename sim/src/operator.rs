@@ -1,9 +1,9 @@
-//! What an operator sends to a server by a client of their own.
+//! The requests of an operator, by a client of another kind.
 
 /// A request.
 #[derive(Clone, Debug)]
 pub enum Request {
-    /// Deletes a node, whoever made it.
+    /// Deletes a node of any owner.
     Delete { path: String },
     /// Writes a node's data.
     Write { path: String, data: String },
@@ -13,7 +13,7 @@ const DELETE: i32 = 2;
 const SET_DATA: i32 = 5;
 const CLOSE: i32 = -11;
 
-/// The first frame of a connection: it asks for a session.
+/// The connect request for a new session.
 pub fn connect() -> Vec<u8> {
     let mut body = Vec::new();
     body.extend(0_i32.to_be_bytes()); // the version of the protocol
@@ -24,7 +24,7 @@ pub fn connect() -> Vec<u8> {
     frame(&body)
 }
 
-/// These requests, and the end of the session.
+/// The frames of these requests, and the end of the session.
 pub fn all(requests: &[Request]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (request, xid) in requests.iter().zip(1_i32..) {

@@ -25,19 +25,19 @@ fn lock(number: usize) -> String {
     format!("/locks/{number}")
 }
 
-/// How far clocks drift, and what is a violation therefore.
+/// How far clocks drift. This decides what counts as a violation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Within the bound that the library states.
     #[default]
     Usual,
-    /// Far beyond it. Two may hold a lock at once; all else that is checked must hold.
+    /// Far beyond the bound. Two holds may overlap; all other checks must pass.
     Drift,
 }
 
 impl Mode {
-    /// As it is written on the command line.
+    /// The mode's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Usual => "usual",
@@ -45,14 +45,14 @@ impl Mode {
         }
     }
 
-    /// The mode of this name.
+    /// The mode with this name.
     pub fn of(name: &str) -> Option<Mode> {
         [Mode::Usual, Mode::Drift].into_iter().find(|mode| mode.name() == name)
     }
 
-    /// By how many millionths clocks drift at most. In the usual mode the drifts of a process and
-    /// of a server come to less than a twelfth of the session timeout, of which pauses of the
-    /// leader take a part too.
+    /// The largest drift in millionths. In the usual mode the drifts of a process and of a server
+    /// add up to less than a twelfth of the session timeout, of which pauses of the leader take a
+    /// part too.
     fn most_drift(self) -> i32 {
         match self {
             Mode::Usual => 35_000,
@@ -61,36 +61,36 @@ impl Mode {
     }
 }
 
-/// What is chosen for one seed.
+/// The choices of one seed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Scenario {
-    /// What follows was chosen by it.
+    /// The seed from which the rest was chosen.
     pub seed: u64,
     /// How far clocks drift.
     pub mode: Mode,
-    /// Chooses what the scenario leaves open: which thread runs, how long each packet takes. The
-    /// seed, unless somebody looks for another run of the same scenario.
+    /// Decides everything that the scenario leaves open: which thread runs, how long each packet
+    /// takes. It is the seed, unless the search tries another run of the same scenario.
     pub chance: u64,
-    /// What the servers are told.
+    /// The servers' settings.
     #[serde(with = "ServerSettings")]
     pub servers: Settings,
-    /// What faults there may be, and how many processes and locks there are.
+    /// The faults that may occur, and the numbers of processes and locks.
     pub mix: Mix,
-    /// How long packets take, at least and at most.
+    /// The shortest and the longest time of a packet.
     pub delay: (Duration, Duration),
-    /// What each process does.
+    /// The work of each process.
     pub job: Job,
-    /// For how long faults are injected.
+    /// How long faults are injected.
     pub storm: Duration,
-    /// Which faults. In a file each of them has a line of its own, see `file.rs`.
+    /// The faults. In a file each of them has a line of its own, see `file.rs`.
     #[serde(skip)]
     pub plan: Plan,
-    /// Fails at this time on purpose: a test of those who look for failures.
+    /// Fails at this time on purpose, to test the search for failures.
     #[serde(skip)]
     pub planted: Option<Duration>,
 }
 
-/// How the servers' settings are written, which belong to another crate.
+/// How the servers' settings, a type of another crate, are written.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Settings")]
 struct ServerSettings {
@@ -104,26 +104,26 @@ struct ServerSettings {
     eager_acl_check: bool,
 }
 
-/// How one seed went.
+/// The result of one seed.
 pub struct Outcome {
-    /// What the world says of it.
+    /// The report of the world.
     pub report: Report,
-    /// What the observer saw.
+    /// The counts of the observer.
     pub counts: Counts,
-    /// Which faults were injected.
+    /// The faults that were injected.
     pub faults: BTreeMap<&'static str, u64>,
 }
 
-/// Everything has healed by so much after the last fault, and each thread has had a lock since:
-/// each of twelve threads may have held it for three and a half session timeouts.
+/// This many session timeouts after the last fault everything has healed, and each thread has had a
+/// lock since: each of twelve threads may have held it for three and a half session timeouts.
 const QUIET: u32 = 60;
 
 impl Scenario {
-    /// What this seed chooses.
+    /// The choices of this seed.
     pub fn of(seed: u64, mode: Mode) -> Scenario {
         let mut rng = Rng::with_seed(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
         let tick = Duration::from_millis([200, 500, 1_000, 2_000][rng.usize(..4)]);
-        // The shorter the timeout is in ticks, the less is rounded up in favour of a lease.
+        // If the timeout has few ticks, less is rounded up in favour of a lease.
         let is_short = rng.u32(..3) == 0;
         let session_timeout = tick * if is_short { 2 } else { rng.u32(2..=6) };
         let most = between(&mut rng, Duration::from_micros(200), Duration::from_millis(20))
@@ -135,7 +135,7 @@ impl Scenario {
             longest: None,
         };
         let places: Vec<Place> = (0..locks).map(place).collect();
-        // Only refusals show what a server does that checks ACLs by itself.
+        // Only refused requests show whether a server checks ACLs by itself.
         let eager_acl_check = rng.bool();
         let asks_in_vain = eager_acl_check || rng.u32(..3) == 0;
         let servers = Settings {
@@ -189,8 +189,8 @@ impl Scenario {
         Scenario { seed, mode, chance: seed, servers, mix, delay, plan, job, storm, planted: None }
     }
 
-    /// Plays it, with each step on the standard error if it is to be `verbose`, and counts the
-    /// lines of the trace with each of some texts.
+    /// Plays the scenario, with each step on the standard error if `verbose`. Counts the lines of
+    /// the trace that contain each of these texts.
     pub fn play(&self, verbose: bool, count: &[String]) -> Outcome {
         let observer = Observer::new(Setting {
             places: self.job.places.clone(),
@@ -216,7 +216,7 @@ impl Scenario {
     }
 }
 
-/// What there is in a run.
+/// The parts of a run.
 #[derive(Clone)]
 pub struct World(Rc<Inner>);
 
@@ -224,7 +224,7 @@ struct Inner {
     scenario: Scenario,
     servers: Servers,
     processes: RefCell<Vec<ProcessId>>,
-    /// What each burst of faults hits, by the number of the burst: a process and a server.
+    /// The process and the server that each burst of faults hits, by the number of the burst.
     focuses: RefCell<BTreeMap<usize, (usize, usize)>>,
     shared: Shared,
 }
@@ -262,34 +262,35 @@ impl World {
         &self.0.servers
     }
 
-    /// The shortest and the longest timeout that servers grant where no fault says otherwise.
+    /// The shortest and the longest timeout that servers grant without a fault.
     pub fn limits(&self) -> (Duration, Duration) {
         (self.0.scenario.servers.min_session, self.0.scenario.servers.max_session)
     }
 
-    /// Where the queue of the lock of this number is.
+    /// The path of the queue of the lock with this number.
     pub fn lock(&self, number: usize) -> String {
         self.0.scenario.job.places[number].queue()
     }
 
-    /// The observer looks around now and then, until the run is over.
+    /// Lets the observer check now and then, until the run is over.
     fn look(&self) {
         self.0.shared.observer.look(&self.0.servers);
         let world = self.clone();
         after(self.0.scenario.mix.session_timeout / 8, move || world.look());
     }
 
-    /// Who checks.
+    /// The observer.
     pub fn observer(&self) -> &Observer {
         &self.0.shared.observer
     }
 
-    /// The process that has this place now.
+    /// The process that has this number now.
     pub fn process(&self, number: usize) -> ProcessId {
         self.0.processes.borrow()[number]
     }
 
-    /// The process and the server that the faults of a burst hit, chosen by the first of them.
+    /// The process and the server that the faults of a burst hit. The first fault of the burst
+    /// chooses them.
     pub fn focus(&self, focus: &Focus) -> (usize, usize) {
         let mut focuses = self.0.focuses.borrow_mut();
         *focuses.entry(focus.burst).or_insert_with(|| self.choose(focus))
@@ -303,7 +304,7 @@ impl World {
             count => holders[focus.number % count],
         };
         let process = processes.iter().position(|process| *process == id).unwrap_or(0);
-        // Of several connections the newest one counts: the process has given up the others.
+        // Of several connections the newest counts: the process has given up the others.
         let newest = net::connections().into_iter().rfind(|connection| connection.process == id);
         let count = self.0.servers.count();
         let member =
@@ -311,12 +312,12 @@ impl World {
         (process, member.unwrap_or(focus.number % count))
     }
 
-    /// How long packets take where no fault says otherwise.
+    /// The shortest and the longest time of packets without a fault.
     pub fn delay(&self) -> (Duration, Duration) {
         self.0.scenario.delay
     }
 
-    /// Puts a new process in the place of one that has ended.
+    /// Starts a new process that replaces an ended one.
     pub fn start_process(&self, number: usize) {
         if !is_alive(self.process(number)) {
             let id = self.spawn(number);
@@ -335,8 +336,8 @@ impl World {
         spawn(settings, move || workload::run(&job, &shared))
     }
 
-    /// No more faults are injected; those that last end within `longest`. After that all must be
-    /// well.
+    /// Injects no more faults; the faults in force end within `longest`. After that no call may
+    /// fail.
     fn quiet(&self, longest: Duration) {
         let world = self.clone();
         self.0.shared.is_calm.store(true, Ordering::Relaxed);
@@ -357,7 +358,7 @@ impl World {
         });
     }
 
-    /// An operator sets the numbers of permits back to what all clients were told.
+    /// An operator sets the numbers of permits back to the original values.
     fn reset_permits(&self) {
         for place in &self.0.scenario.job.places {
             if let Recipe::Semaphore { permits, .. } = place.recipe {
@@ -367,8 +368,8 @@ impl World {
         }
     }
 
-    /// Ends the threads once each of every process has had a lock since that time, and there was
-    /// time to see who sleeps.
+    /// Ends the threads when each thread of every process has had a lock since that time, and there
+    /// was time to find sleeping waiters.
     fn when_all_have_progress(&self, since: Duration) {
         let Scenario { servers, mix, .. } = &self.0.scenario;
         let begin = since + servers.tick * servers.sync_limit + mix.session_timeout * 2;
@@ -407,7 +408,7 @@ impl World {
         }
     }
 
-    /// When all threads have ended, no node may be left.
+    /// Checks that no node is left when all threads have ended.
     fn ends(&self, until: Duration) {
         let is_done = self.0.shared.observer.is_quiet()
             && self.0.processes.borrow().iter().all(|process| !is_alive(*process));

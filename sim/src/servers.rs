@@ -14,43 +14,43 @@ use crate::observer::Node;
 use crate::operator::{self, Request};
 use crate::server_host;
 
-/// The members, as all that act on them share them.
+/// The members. All parts of the world that act on them share this handle.
 #[derive(Clone)]
 pub struct Servers(Rc<RefCell<Inner>>);
 
 struct Inner {
     ensemble: Ensemble,
     members: Vec<Member>,
-    /// What members say to each other: nothing overtakes on the way from one to another.
+    /// The messages between members; they keep their order from one member to another.
     wires: BTreeMap<(usize, usize), Rc<Wire>>,
     /// The last number that was set in each folder.
     sequences: BTreeMap<String, i32>,
     operators: BTreeMap<u64, Operator>,
     next_operator: u64,
     myself: Option<Servers>,
-    /// Called with each session that the leader expires.
+    /// Is called with each session that the leader expires.
     on_expired: Option<Box<dyn Fn(i64)>>,
 }
 
 struct Member {
     /// The connections of its clients.
     conns: Vec<ConnId>,
-    /// It does not run until then.
+    /// The member does not run until this time.
     stalled_until: Duration,
-    /// What came since it does not run.
+    /// Events that came while the member did not run.
     waiting: VecDeque<Event>,
-    /// When it will be woken next.
+    /// The time at which it will be woken next.
     next_timer: Option<Duration>,
 }
 
-/// An operator's connection to a member, over no network.
+/// An operator's connection to a member, which uses no network.
 struct Operator {
     member: usize,
-    /// What is still to be sent once there is a session.
+    /// The requests that are sent once there is a session.
     requests: Vec<Request>,
 }
 
-/// What happens to a member.
+/// An event of a member.
 enum Event {
     Opened(ConnId, SocketAddr),
     Bytes(ConnId, Vec<u8>),
@@ -58,17 +58,17 @@ enum Event {
     Packet(Packet),
 }
 
-/// One member's address.
+/// The service at one member's address.
 struct Listener {
     member: usize,
     servers: Servers,
 }
 
-/// The numbers of operators' connections begin here, far from those of the network.
+/// The first number of operators' connections, far from those of the network.
 const OPERATORS: u64 = 1 << 40;
 
 impl Servers {
-    /// All members start, at port 2181 of their hosts.
+    /// Starts all members, at port 2181 of their hosts.
     pub fn start(settings: &Settings, seed: u64) -> Servers {
         let member = |_| Member {
             conns: Vec::new(),
@@ -94,17 +94,17 @@ impl Servers {
         servers
     }
 
-    /// Where a member listens.
+    /// The address of a member.
     pub fn address(member: usize) -> SocketAddr {
         SocketAddr::new(server_host(member), 2181)
     }
 
-    /// How many members there are.
+    /// The number of members.
     pub fn count(&self) -> usize {
         self.0.borrow().members.len()
     }
 
-    /// From now on a member that runs takes connections.
+    /// Lets a running member accept connections.
     pub fn listen(&self, member: usize) {
         if self.0.borrow().ensemble.is_running(member) {
             let listener = Listener { member, servers: self.clone() };
@@ -112,7 +112,7 @@ impl Servers {
         }
     }
 
-    /// Ends a member. Its host closes its connections, or goes `silently`.
+    /// Ends a member. Its host closes its connections, unless the host is lost `silently`.
     pub fn kill(&self, member: usize, silently: bool) {
         if !self.0.borrow().ensemble.is_running(member) {
             return;
@@ -134,8 +134,7 @@ impl Servers {
         });
     }
 
-    /// Starts a member that does not run. It loses its data only if the others still have all of
-    /// it.
+    /// Starts a member that does not run. It loses its data only if all others have the same data.
     pub fn restart(&self, member: usize, keeps_data: bool) {
         if self.0.borrow().ensemble.is_running(member) {
             return;
@@ -149,7 +148,7 @@ impl Servers {
         self.listen(member);
     }
 
-    /// A member does nothing for a while. What arrives meanwhile waits.
+    /// Stops a member for a while. Events that arrive meanwhile wait.
     pub fn stall(&self, member: usize, lasts: Duration) {
         let until = {
             let state = &mut self.0.borrow_mut().members[member];
@@ -160,17 +159,17 @@ impl Servers {
         at(until, move || servers.with(|inner| inner.go_on(member)));
     }
 
-    /// From now on a member's clock is so much too fast, in millionths.
+    /// Sets how much too fast a member's clock runs, in millionths.
     pub fn set_drift(&self, member: usize, ppm: i32) {
         self.with(|inner| inner.ensemble.set_drift(member, ppm, now()));
     }
 
-    /// From now on a member grants timeouts within these limits.
+    /// Lets a member grant only timeouts within these limits.
     pub fn set_session_limits(&self, member: usize, min: Duration, max: Duration) {
         self.with(|inner| inner.ensemble.set_session_limits(member, min, max));
     }
 
-    /// Ends a session as if its time had come.
+    /// Ends a session as if it had timed out.
     pub fn expire(&self, session: i64) {
         note(&format!("the operator expires session {session:#x}"));
         self.with(|inner| {
@@ -178,8 +177,8 @@ impl Servers {
         });
     }
 
-    /// The next sequential child of `parent` has this number, unless that could be a step back,
-    /// which the numbers of no server take.
+    /// Gives the next sequential child of `parent` this number, unless the numbers would go back,
+    /// which they never do at a real server.
     pub fn set_sequence(&self, parent: &str, next: i32) {
         let last = self.0.borrow().sequences.get(parent).copied();
         if last.is_some_and(|last| next < last.saturating_add(1 << 16)) {
@@ -193,8 +192,8 @@ impl Servers {
         });
     }
 
-    /// An operator asks the leader for this. It is not done if there is none, or if it ends
-    /// meanwhile.
+    /// An operator sends these requests to the leader. They are lost if there is no leader, or if
+    /// it ends meanwhile.
     pub fn operate(&self, requests: Vec<Request>) {
         let Some(member) = self.leader() else { return };
         note(&format!("the operator asks server {member} for {requests:?}"));
@@ -229,23 +228,23 @@ impl Servers {
             .collect()
     }
 
-    /// From now on this is called when the leader ends a session whose time is over. It must not
-    /// act on the servers.
+    /// Sets a function that is called when the leader expires a session. It must not act on the
+    /// servers.
     pub fn on_expired(&self, told: impl Fn(i64) + 'static) {
         self.0.borrow_mut().on_expired = Some(Box::new(told));
     }
 
-    /// The nodes at the leader that go with a session; none without a leader.
+    /// The leader's nodes that belong to sessions; none without a leader.
     pub fn ephemerals(&self) -> Vec<NodeInfo> {
         let inner = self.0.borrow();
         let leader = inner.ensemble.leader();
         let nodes = leader.into_iter().flat_map(|leader| inner.ensemble.nodes(leader));
-        // The owner of a container is no session.
+        // A negative owner marks a container.
         nodes.filter(|node| node.owner > 0).collect()
     }
 
-    /// The nodes at the leader that somebody must have forgotten if nobody has a lock: ephemeral
-    /// ones, and persistent ones with a place in a queue.
+    /// The leader's nodes that were forgotten if no process has a lock: ephemeral nodes, and
+    /// persistent ones with a place in a queue.
     pub fn left(&self) -> Vec<NodeInfo> {
         let inner = self.0.borrow();
         let leader = inner.ensemble.leader();
@@ -253,13 +252,13 @@ impl Servers {
         nodes.filter(|node| node.owner > 0 || Node::numbered(&node.path).is_some()).collect()
     }
 
-    /// The nodes at the leader, if no other member has applied more.
+    /// The leader's nodes, if no other member has applied more transactions.
     pub fn newest(&self) -> Option<Vec<NodeInfo>> {
         let inner = self.0.borrow();
         inner.newest().map(|leader| inner.ensemble.nodes(leader))
     }
 
-    /// How many watches there are at all members.
+    /// The number of watches at all members.
     pub fn watches(&self) -> usize {
         let inner = self.0.borrow();
         (0..inner.members.len()).map(|member| inner.ensemble.watch_count(member)).sum()
@@ -287,15 +286,15 @@ impl Service for Listener {
 }
 
 impl Inner {
-    /// The leader, if no other member has applied more. A leader that does not know yet that there
-    /// is another one may be behind.
+    /// The leader, if no other member has applied more transactions. A leader that does not know of
+    /// a newer leader yet may be behind.
     fn newest(&self) -> Option<usize> {
         let leader = self.ensemble.leader()?;
         let applied = |member| self.ensemble.applied(member);
         (0..self.members.len()).all(|member| applied(member) <= applied(leader)).then_some(leader)
     }
 
-    /// Now, or when the member runs again.
+    /// Lets the event happen now, or when the member runs again.
     fn happen(&mut self, member: usize, event: Event) {
         let state = &mut self.members[member];
         if now() < state.stalled_until || !state.waiting.is_empty() {
@@ -321,12 +320,13 @@ impl Inner {
         }
     }
 
-    /// A member that was stalled runs again, if no later stall holds it.
+    /// Lets a stalled member run again, unless a later stall is in force.
     fn go_on(&mut self, member: usize) {
         if now() < self.members[member].stalled_until {
             return;
         }
-        // Its threads read and see to its clock side by side, so either may come first.
+        // The member's threads read input and check the clock side by side, so either may come
+        // first.
         let timer_first = zk_sim_runtime::rng(|rng| rng.bool());
         if timer_first {
             self.ensemble.timer(member, now());
@@ -336,7 +336,7 @@ impl Inner {
         }
     }
 
-    /// Carries out what the ensemble wants, and sees to its timers.
+    /// Carries out the ensemble's outputs and sets its timers.
     fn settle(&mut self) {
         loop {
             let outputs = self.ensemble.take_outputs();
@@ -361,7 +361,7 @@ impl Inner {
     fn wake(&mut self, member: usize, due: Duration) {
         let state = &mut self.members[member];
         if state.next_timer != Some(due) {
-            return; // it was called sooner
+            return; // the timer was set to an earlier time
         }
         state.next_timer = None;
         let is_due = self.ensemble.next_timer(member).is_some_and(|due| due <= now());
@@ -402,7 +402,7 @@ impl Inner {
             }
             Output::Notice { member, notice } => {
                 note(&format!("server {member} {notice}"));
-                // What a leader ends that is none any more has no effect.
+                // A session that was ended before stays ended.
                 if let (Notice::Expired { session }, Some(told)) = (notice, &self.on_expired)
                     && self.newest() == Some(member)
                 {

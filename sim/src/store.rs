@@ -1,26 +1,26 @@
-//! What the locks protect: a store that refuses a fencing token lower than the highest it has seen.
+//! A store that the locks protect: it refuses a fencing token lower than the highest it has seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One value for each lock, and who has written it, by their nodes and tokens.
+/// One value for each lock, with its writers' nodes and tokens.
 pub struct Store<T>(BTreeMap<String, Value<T>>);
 
 struct Value<T> {
     newest: T,
     /// The node of the last writer.
     writer: String,
-    /// The nodes of those who wrote before the last writer.
+    /// The nodes of the writers before the last one.
     earlier: BTreeSet<String>,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// The value is the writer's now.
+    /// The store has the writer's value now.
     Taken,
     /// The store has seen a higher token.
     Refused,
-    /// The store took it, although another holder has taken the writer's place since its last
+    /// The store took the value, although another holder has written since this writer's last
     /// write. The tokens do not protect the store.
     Stale,
 }
@@ -32,7 +32,7 @@ impl<T> Default for Store<T> {
 }
 
 impl<T: Copy + Ord> Store<T> {
-    /// The holder of this lock with this node writes, and shows its token.
+    /// A holder of this lock, with this node, writes and shows its token.
     pub fn write(&mut self, lock: &str, node: &str, token: T) -> Written {
         let Some(value) = self.0.get_mut(lock) else {
             let value = Value { newest: token, writer: node.to_owned(), earlier: BTreeSet::new() };

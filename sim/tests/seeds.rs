@@ -1,12 +1,12 @@
-//! Runs that are played each time: plans in files, each for what its name says, and what
-//! `tests/simulate` does.
+//! Runs that are played in each test: plans in files, each of which is named after its situation,
+//! and tests of `tests/simulate`.
 //!
-//! A seed means something else as soon as anything is chosen in another way, so what is to stay is
-//! a plan. It is written by hand, or by `tests/simulate --play S --faults 3,17 --write FILE` for a
-//! seed that has found something. What the threads do depends on each step of the library, so a
-//! plan stands for a situation, and not for one run: it is played by several chances. The table
-//! says by what it is seen that the situation has come about. A plan that no longer shows that is
-//! to be replaced.
+//! A seed makes another run as soon as any choice is made in another way, so a situation that
+//! should be kept is written as a plan. Plans are written by hand, or by `tests/simulate --play S
+//! --faults 3,17 --write FILE` for a seed that has found something. The threads' steps depend on
+//! each step of the library, so a plan stands for a situation and not for one run; it is played
+//! with several chances. The table has the texts of the trace that show that the situation
+//! occurred. If a plan no longer shows its situation, it has to be replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn simulate(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_zk-mutex-sim")).args(arguments).output().unwrap()
 }
 
-/// What is told of one run in JSON, which must be without a violation.
+/// The JSON of one run, which must have no violation.
 fn play(arguments: &[&str]) -> Value {
     let output = simulate(arguments);
     let told = String::from_utf8_lossy(&output.stderr);
@@ -26,8 +26,8 @@ fn play(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Plays the plan of this name. `lines` are texts of the trace, `numbers` are names of what is told
-/// at the end: in all runs together there must be one of each at least.
+/// Plays the plan with this name. `lines` are texts of the trace, `numbers` are names in the JSON.
+/// All runs together must have each of them at least once.
 fn planned(name: &str, lines: &[&str], numbers: &[&str]) {
     let path = plans().join(name).with_extension("plan");
     let mut seen = BTreeMap::new();
@@ -43,7 +43,10 @@ fn planned(name: &str, lines: &[&str], numbers: &[&str]) {
             *seen.entry(*what).or_insert(0) += count.as_u64().unwrap();
         }
     }
-    assert!(seen.values().all(|count| *count > 0), "not everything has come about: {seen:?}");
+    assert!(
+        seen.values().all(|count| *count > 0),
+        "not every expected event has occurred: {seen:?}"
+    );
 }
 
 fn plans() -> PathBuf {
@@ -87,7 +90,7 @@ plans! {
     writes_that_are_deleted_as_they_are_downgraded: [DELETED, LATE_READ], [];
 }
 
-/// A seed of few steps.
+/// A seed with few steps.
 const SHORT: &str = "21";
 
 #[test]
@@ -125,8 +128,8 @@ fn a_scenario_in_a_file_is_the_same_run() {
 }
 
 #[test]
-fn a_seed_that_fails_is_shrunk_and_the_command_that_is_told_fails_too() {
-    // It ends as soon as it is shrunk. On a machine that does much else that takes long.
+fn a_failing_seed_is_shrunk_and_the_printed_command_fails_too() {
+    // The search ends as soon as the seed is shrunk. On a busy machine this takes long.
     let wish = ["--seconds", "1", "--seed", SHORT, "--shrink-seconds", "600"];
     let output = simulate(&[&wish[..], &["--planted", "5,20"]].concat());
     assert_eq!(output.status.code(), Some(1));
@@ -148,7 +151,7 @@ fn a_seed_that_fails_is_shrunk_and_the_command_that_is_told_fails_too() {
 }
 
 #[test]
-fn what_means_nothing_is_refused() {
+fn unknown_arguments_are_refused() {
     for arguments in [
         &["--seconds"][..],
         &[],

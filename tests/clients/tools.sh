@@ -10,8 +10,8 @@ mkdir -p "$target"
 die() { echo "$0: $*" >&2; exit 1; }
 refuse() { echo "$0: $*" >&2; exit 2; } # the arguments are wrong
 
-# Waits for a little while until somebody listens at HOST:PORT, so that nothing is built for a
-# server that is not there.
+# Waits for a little while until a server listens at HOST:PORT, so that nothing is built for a
+# server that does not exist.
 await_server() {
     local host=${1%:*} port=${1##*:} connect='exec 3<>"/dev/tcp/$1/$2"'
     host=${host#[} host=${host%]}
@@ -34,7 +34,7 @@ install() { # Debian packages
     "${as_root[@]}" apt-get install -y -q --no-install-recommends "$@" >&2
 }
 
-# Runs a command for so long at most; it ends with this script, however that ends.
+# Runs a command with a time limit. It ends with this script, for whatever reason the script ends.
 child=
 trap '[ -z "$child" ] || kill "$child" 2>/dev/null || :' EXIT
 trap 'exit 130' INT
@@ -45,12 +45,12 @@ run() { # seconds name command..
     child=$!
     wait "$child" || code=$?
     child=
-    [ "$code" != 2 ] || exit 2 # it has said what is wrong with its arguments
+    [ "$code" != 2 ] || exit 2 # it has printed the error in its arguments
     [ "$code" != 124 ] || die "$2 has not ended after $1 s"
     [ "$code" = 0 ] || die "$2 ended with $code"
 }
 
-# Sets `python` to one that has kazoo.
+# Sets `python` to a Python that has kazoo.
 kazoo() {
     local venv=$target/venv
     local has='import sys; from kazoo.version import __version__ as v; sys.exit(v != sys.argv[1])'
@@ -88,7 +88,7 @@ curator() {
         [ -n "$(find tests/clients -newer "$classes/built" -name '*.java')" ]; then
         rm -rf "$classes"
         mkdir "$classes"
-        # It warns of annotations of Curator's that Debian does not carry.
+        # The compiler would warn of Curator's annotations, which Debian does not have.
         find tests/clients -name '*.java' -print0 |
             xargs -0 "${java}c" --release 17 -nowarn -Xlint:none -cp "$path" -d "$classes" \
                 2>"$target/javac.log" ||

@@ -1,13 +1,13 @@
-//! The one test binary: collects the scenario modules and runs each scenario in a process of its
+//! The only test binary: it collects the scenario modules and runs each scenario in a process of its
 //! own.
 //!
-//! A folder is a subject, a file in it a chapter, and the path of both the scenario's name:
+//! A folder is a subject, a file in it is a chapter, and both make the scenario's name:
 //! `embedded::mutex::waiting::try_leaves_no_node`. A scenario is a plain function named in its
 //! file's `scenarios![..]` table, or a row of a table that runs over recipes (`support/recipe/`). A
-//! function left out of its table, or a module left out of `tables![..]`, is dead code and does not
-//! compile. (rustfmt would not find modules that the macro declares; so they are named twice.) A
-//! scenario is for the real ZooKeeper and for the embedded server unless its table says otherwise.
-//! `cargo test` runs it on the embedded server, `tests/run` on both.
+//! function that is missing in its table, or a module that is missing in `tables![..]`, is dead
+//! code and does not compile. (rustfmt would not find modules that the macro declares, so they are
+//! named twice.) A scenario runs on the real ZooKeeper and on the embedded server unless its table
+//! says otherwise: `cargo test` runs it on the embedded server, `tests/run` on both.
 #![deny(dead_code)]
 
 #[cfg(feature = "client")]
@@ -31,7 +31,7 @@ mod support;
 mod tls;
 
 support::tables![
-    // It has the longest scenarios, which begin first.
+    // This module has the longest scenarios, so they begin first.
     session,
     runner,
     #[cfg(feature = "client")]

@@ -102,8 +102,8 @@ impl TestServerBuilder {
     }
 
     /// Lets a client with these credentials of the scheme `digest` do everything, whatever the ACLs
-    /// say: `"super:"` and base64 of the SHA-1 of `super:<password>`, as ZooKeeper's
-    /// `zookeeper.DigestAuthenticationProvider.superDigest` has it. Default: nobody may.
+    /// say. The value is `"super:"` and the base64 of the SHA-1 of `super:<password>`, as in
+    /// ZooKeeper's `zookeeper.DigestAuthenticationProvider.superDigest`. Default: no superuser.
     pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
         self.super_digest = Some(digest.into());
         self
@@ -173,7 +173,7 @@ impl TestServerBuilder {
         let max_session = self.max_session.unwrap_or(longest.min(MAX_SESSION));
         if max_session > MAX_SESSION || min_session > MAX_SESSION {
             return refuse(
-                "a session timeout beyond 2147483647 ms, which is what clients can be told",
+                "a session timeout beyond 2147483647 ms, the longest that the protocol has",
             );
         }
         if min_session > max_session {

@@ -1,4 +1,4 @@
-//! The server's time: since it was made, real or moved by hand.
+//! The server's time since it was made: real, or moved by the test.
 
 use std::time::{Duration, Instant};
 
@@ -25,8 +25,8 @@ impl Clock {
         }
     }
 
-    /// How long to wait, in real time, until this clock shows `at`; `None` if waiting does not
-    /// help.
+    /// How long to wait, in real time, until this clock shows `at`. `None` for a virtual clock:
+    /// waiting does not move it.
     pub(super) fn until(&self, at: Duration) -> Option<Duration> {
         match self {
             Clock::Real { start } => Some(at.saturating_sub(start.elapsed())),
@@ -46,8 +46,8 @@ impl Clock {
     }
 }
 
-/// As `Duration::from_nanos_u128` of Rust 1.93, but for more than a `Duration` has it gives the
-/// longest one.
+/// As `Duration::from_nanos_u128` of Rust 1.93, but a number that is too large gives the longest
+/// `Duration`.
 pub(super) fn from_nanos(nanos: u128) -> Duration {
     const SECOND: u128 = 1_000_000_000;
     match (u64::try_from(nanos / SECOND), u32::try_from(nanos % SECOND)) {

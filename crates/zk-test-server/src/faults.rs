@@ -1,6 +1,7 @@
-//! The faults that are in force or planned, and which of them a request gets. No sockets.
+//! The faults that are in force or planned. It decides which fault a request gets, and has no
+//! sockets.
 //!
-//! `server.rs` has the calls that plan a fault. `net/serve.rs` asks `judge` for each request, and
+//! `server.rs` has the calls that plan a fault. `net/serve.rs` calls `judge` for each request, and
 //! `net/outbox.rs` loses or delays the answers.
 
 use super::engine::ConnId;
@@ -11,15 +12,15 @@ use std::time::Duration;
 /// A fault for the next matching request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// The request is applied. The connection is cut instead of an answer.
+    /// The request is applied. The connection is closed instead of an answer.
     DropReply,
-    /// The request is applied. The connection stays open instead of an answer, and is silent.
+    /// The request is applied, but not answered. The connection stays open and silent.
     SilenceReply,
-    /// The request is not applied. The connection is cut.
+    /// The request is not applied. The connection is closed.
     DropRequest,
 }
 
-/// Names one call of `hold_requests`; later ones are greater.
+/// The number of one call of `hold_requests`; a later call has a higher number.
 pub(super) type HoldId = u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub(super) struct Faults {
 struct Hold {
     id: HoldId,
     counted: Counted,
-    /// The connections whose request it holds, in the order in which it got them.
+    /// The connections whose request it holds, in the order of the requests.
     conns: Vec<ConnId>,
 }
 
@@ -77,8 +78,8 @@ impl Faults {
         self.planned.len()
     }
 
-    /// Decides what happens to a request. `after`: the hold that has held the request and released
-    /// it, 0 for none.
+    /// Decides what happens to a request. `after` is the hold that has held this request before and
+    /// has released it, or 0.
     pub(super) fn judge(
         &mut self,
         request: &RequestSummary<'_>,
@@ -103,12 +104,12 @@ impl Faults {
         self.last_hold
     }
 
-    /// The connections whose request this hold has.
+    /// The connections whose request this hold keeps.
     pub(super) fn held(&self, id: HoldId) -> &[ConnId] {
         self.holds.iter().find(|hold| hold.id == id).map_or(&[], |hold| &hold.conns)
     }
 
-    /// Ends a hold and gives back the connections that waited.
+    /// Ends a hold and returns the connections that waited.
     pub(super) fn release(&mut self, id: HoldId) -> Vec<ConnId> {
         match self.holds.iter().position(|hold| hold.id == id) {
             Some(index) => self.holds.remove(index).conns,
@@ -176,7 +177,7 @@ mod tests {
         faults.plan(Plan::DropReply, Op::Create.into());
         assert_eq!(faults.held(first), [7, 5]);
         assert_eq!(faults.release(first), [7, 5]);
-        // A later hold sees it then, and may hold it in its turn.
+        // A later hold gets the request then, and may hold it too.
         assert_eq!(faults.judge(&CREATE, 7, first), Verdict::Inject(Plan::DropReply));
         assert_eq!(faults.judge(&CREATE, 5, first), Verdict::Hold(second));
         faults.forget(5);

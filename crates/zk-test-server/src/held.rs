@@ -20,17 +20,17 @@ impl HeldRequests {
         HeldRequests { server: Arc::downgrade(server), id }
     }
 
-    /// Waits until at least one request is held; `false` if none came in time, or the server has
-    /// stopped.
+    /// Waits until at least one request is held. Returns `false` if no request came in time, or if
+    /// the server has stopped.
     #[must_use = "false if nothing was held in time"]
     pub fn wait(&self, timeout: Duration) -> bool {
         let Some(server) = self.server.upgrade() else { return false };
         server.wait(timeout, |core| (!core.faults.held(self.id).is_empty()).then_some(())).is_some()
     }
 
-    /// How many requests are held now. Of each connection it is at most one, because later requests
-    /// wait behind it. A request still counts when its client has closed the connection meanwhile:
-    /// the server has not read the close yet, and serves the request when it is released.
+    /// How many requests are held now, at most one of each connection, because later requests wait
+    /// behind it. A held request still counts after its client has closed the connection: the
+    /// server has not read the close yet, and serves the request when the hold is released.
     pub fn count(&self) -> usize {
         let server = self.server.upgrade();
         server.map_or(0, |server| server.look(|core| core.faults.held(self.id).len()))

@@ -1,4 +1,4 @@
-//! The log of requests and of watch events: two bounded lists, which forget the oldest.
+//! The logs of requests and of watch events: two bounded lists, which forget the oldest entries.
 
 use super::matcher::Matcher;
 use super::request::{Event, Request};
@@ -36,7 +36,7 @@ impl History {
         if self.requests.len() >= self.capacity {
             self.first += 1;
             if self.requests.pop_front().is_none() {
-                return; // keeps none at all
+                return; // the log keeps no requests
             }
         }
         self.requests.push_back(request);

@@ -1,4 +1,4 @@
-//! What the server tells about its sessions.
+//! The server's information about its sessions.
 
 use std::time::Duration;
 

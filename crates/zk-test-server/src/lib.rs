@@ -1,5 +1,5 @@
 //! A ZooKeeper server for tests. It runs in memory, starts in a millisecond, and fails when the
-//! test tells it to.
+//! test wants it to.
 //!
 //! [`TestServer`] is a ZooKeeper server inside the process: no JVM and nothing to install. It
 //! speaks ZooKeeper's protocol on a loopback port, to any client, and answers as ZooKeeper 3.8
@@ -152,8 +152,8 @@
 //! # Simulations
 //!
 //! [`ensemble`] has a leader and its followers as a state machine. Its input is the bytes that
-//! arrive and the time, and its output says what is to be done. It is made of the same parts as
-//! [`TestServer`].
+//! arrive and the time. Its outputs are the bytes to send and the connections to close. It is made
+//! of the same parts as [`TestServer`].
 //!
 //! # Differences from the real server
 //!
@@ -175,7 +175,7 @@
 //!   seconds. If more than 256 MB (or eight times `max_frame`) waits on all connections together,
 //!   the server closes the connection for which most waits.
 //! * The server takes up to 1,000 requests, from all connections, in one batch. The requests of a
-//!   batch overlap as they do in the real server's pipeline. About every 10 ms it looks at all
+//!   batch overlap as they do in the real server's pipeline. About every 10 ms it polls all
 //!   sockets again, whether the batch is full or not.
 //! * It serves on one thread, and answers a batch before it reads the next one. So fewer requests
 //!   overlap than on a busy real server. No answer waits for a disk.

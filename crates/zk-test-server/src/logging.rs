@@ -1,17 +1,17 @@
-//! Logging that can hurt nobody. The application's logger is foreign code, and the program under
-//! test may have one that panics on purpose. Such a panic would end the server's thread. So the
-//! server logs through the macros of this file only: each runs the logger, and the formatting of
-//! what it is given, inside [`contained`], and only if the level is enabled.
+//! Logging that cannot harm the server. The application's logger is foreign code, and the program
+//! under test may have a logger that panics on purpose. Such a panic would end the server's thread.
+//! So the server logs only through the macros of this file. Each runs the logger and formats its
+//! arguments inside [`contained`], and only if the level is enabled.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs foreign code. `None` if it panicked: the panic ends here.
+/// Runs foreign code. Catches its panic and returns `None` then.
 pub(crate) fn contained<T>(f: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(value) => Some(value),
         Err(payload) => {
-            // Dropping what was thrown is foreign code as well. What that throws in its turn is
-            // leaked.
+            // Dropping the panic's payload runs foreign code as well. If this panics too, the
+            // second payload is leaked.
             if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
                 std::mem::forget(another);
             }

@@ -1,6 +1,6 @@
 //! The test server by itself, for programs in any language: `zk-test-server --port 2181`. When it
-//! serves, it prints one line: where to connect. It keeps everything in memory and runs until it is
-//! killed.
+//! serves, it prints one line with the address to connect to. It keeps everything in memory and
+//! runs until it is killed.
 
 use std::env;
 use std::io::ErrorKind;

@@ -1,8 +1,8 @@
-//! Selects requests: those that a fault is injected into, or those that a call counts.
+//! Selects requests: for a fault, or for a call that counts or finds requests.
 
 use super::request::{Op, Request, RequestSummary};
 
-/// Says which requests are meant. Made from an [`Op`], and narrowed:
+/// Selects requests. Made from an [`Op`], and narrowed:
 ///
 /// ```
 /// use zk_test_server::{Matcher, Op};

@@ -1,16 +1,16 @@
-//! What the server's log holds: requests and watch events, as the outside sees them.
+//! The entries of the server's log: requests and watch events.
 
 use zk_wire::code::{event, op};
 use zk_wire::record::Reader;
 
-/// What a request asks for. One name stands for a family: `create`, `create2`, `createContainer`
+/// The operation of a request. One name stands for a family: `create`, `create2`, `createContainer`
 /// and `createTTL` are all [`Create`](Op::Create).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Op {
     /// The first frame of a connection: a new session, or an old one re-attached.
     Connect,
-    /// A node of whatever mode is created.
+    /// A node of any mode is created.
     Create,
     /// A node is deleted.
     Delete,
@@ -89,7 +89,7 @@ impl Op {
         }
     }
 
-    /// Whether the answer can be as large as the data asked for, or takes long to find.
+    /// Whether the answer can be large or take long to make.
     pub(super) fn is_large(self) -> bool {
         matches!(
             self,
@@ -132,19 +132,19 @@ impl Op {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Request {
-    /// What it asks for.
+    /// The operation.
     pub op: Op,
-    /// ZooKeeper's code of the operation: tells the members of a family apart. -10 for
+    /// ZooKeeper's code of the operation, which tells the members of a family apart. It is -10 for
     /// [`Op::Connect`].
     pub opcode: i32,
-    /// The node it is about: as asked for, so without the number of a sequential node. Of a
-    /// transaction, the node of its first operation. `None` where there is none. Only the first
-    /// 1,024 bytes are kept.
+    /// The node of the request, as the client named it: without the number of a sequential node.
+    /// For a transaction, the node of its first operation. `None` if the request has no node. Only
+    /// the first 1,024 bytes are kept.
     pub path: Option<String>,
-    /// The session that sent it. Of a connect request, the session that it wants back: 0 for a new
-    /// one.
+    /// The session that sent the request. For a connect request, the session that the client wants
+    /// back: 0 for a new session.
     pub session: i64,
-    /// The client's number of it; 0 for a connect request.
+    /// The client's number of the request; 0 for a connect request.
     pub xid: i32,
     /// Whether it asks for a watch: a read with the watch flag, `addWatch`, `setWatches`. A read
     /// that fails leaves none (but an `exists` of no node does).
@@ -186,11 +186,11 @@ impl EventKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// The session it was sent to.
+    /// The session that got the event.
     pub session: i64,
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind,
-    /// The node it happened to. Only the first 1,024 bytes are kept.
+    /// The node of the event. Only the first 1,024 bytes are kept.
     pub path: String,
 }
 
@@ -200,7 +200,7 @@ impl Event {
     }
 }
 
-/// A summary of a request: what faults, the log and the quotas need to know of its frame.
+/// A summary of a request: the fields that faults, the log and the quotas need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestSummary<'a> {
     pub(super) op: Op,
@@ -212,7 +212,7 @@ pub(super) struct RequestSummary<'a> {
 }
 
 impl<'a> RequestSummary<'a> {
-    /// Reads the first frame of a connection; `None` if it is no connect request.
+    /// Reads the first frame of a connection; `None` if it is not a connect request.
     pub(super) fn connect(frame: &'a [u8]) -> Option<RequestSummary<'a>> {
         let mut r = Reader::new(frame);
         let (_version, _zxid, _timeout) = (r.i32().ok()?, r.i64().ok()?, r.i32().ok()?);
@@ -232,7 +232,7 @@ impl<'a> RequestSummary<'a> {
         let mut r = Reader::new(frame);
         let (xid, opcode) = (r.i32().ok()?, r.i32().ok()?);
         let op = match opcode {
-            // the connect request has no header: this is none
+            // a connect request has no header, so this is another request
             op::CREATE_SESSION => Op::Other(opcode),
             _ => Op::of(opcode),
         };
@@ -272,7 +272,7 @@ fn first_of_multi<'a>(r: &mut Reader<'a>) -> Option<&'a str> {
     r.string().ok()
 }
 
-/// The log is bounded in bytes, too: a path may be as long as a frame.
+/// A path may be as long as a frame, so the log keeps only its beginning.
 fn shortened(path: &str) -> &str {
     const MOST: usize = 1024;
     let mut end = path.len().min(MOST);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_a_request_is_about() {
+    fn reads_the_operation_and_path_of_a_request() {
         let frame = body(Writer::request(7, 12).buffer(b"/locks").bool(true).frame());
         let request = RequestSummary::request(&frame, 5).unwrap();
         assert_eq!((request.op, request.opcode, request.xid), (Op::GetChildren, 12, 7));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connect_request_tells_which_session_it_wants() {
+    fn a_connect_request_names_its_session() {
         let request =
             ConnectRequest { last_zxid: 1, timeout_ms: 4000, session_id: 77, password: &[0; 16] };
         let frame = body(request.frame());

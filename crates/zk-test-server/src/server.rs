@@ -17,7 +17,7 @@ use super::matcher::Matcher;
 use super::net::{Options, Shared};
 use super::request::{Event, Request};
 
-/// A ZooKeeper server in this process, in memory, which fails when a test tells it to; see the
+/// A ZooKeeper server in this process, in memory, which fails when a test wants it to; see the
 /// [page](crate) about testing with it. Dropping it stops it.
 ///
 /// It is `Send` and `Sync`: share it by reference or in an `Arc`. If a method changes something,
@@ -130,8 +130,8 @@ impl TestServer {
 
     /// With `true`, lets no byte through in either direction; `false` ends this. Connections stay
     /// open, and new ones are accepted, but the server reads nothing and sends nothing. Clients see
-    /// no error, only silence. The server hears nothing of their sessions, so these expire. When
-    /// the fault ends, the bytes that waited on both sides pass.
+    /// no error, only silence. The server receives nothing for their sessions, so these expire.
+    /// When the fault ends, the bytes that waited on both sides pass.
     pub fn black_hole(&self, black_hole: bool) {
         self.shared.act(|core| core.black_hole(black_hole));
     }
@@ -148,7 +148,7 @@ impl TestServer {
     }
 
     /// Plans a fault for the next matching request: the server applies the request, and then closes
-    /// the connection instead of sending the answer. The client sees that its connection ends, and
+    /// the connection instead of sending the answer. The client sees the end of its connection, and
     /// cannot know whether the request was applied.
     ///
     /// Answers and events before this answer are sent. Requests behind it on the same connection
@@ -180,11 +180,11 @@ impl TestServer {
     }
 
     /// Holds matching requests back until the handle is dropped. Requests that follow a held one on
-    /// the same connection wait behind it. The client sees a slow server. The server hears nothing
-    /// more on such a connection, so the client's session may expire meanwhile. When the handle is
-    /// dropped, the requests are served in the order in which they came; the drop returns when this
-    /// is done, unless another fault prevents it. A request is in the [log](Self::requests) once it
-    /// is served.
+    /// the same connection wait behind it. The client sees a slow server. The server reads nothing
+    /// more from such a connection, so the client's session may expire meanwhile. When the handle
+    /// is dropped, the requests are served in the order in which they came; the drop returns when
+    /// this is done, unless another fault prevents it. A request is in the [log](Self::requests)
+    /// once it is served.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -324,7 +324,7 @@ impl Drop for TestServer {
     fn drop(&mut self) {
         self.shared.stop();
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            error!("test server: its thread panicked");
+            error!("test server: the server's thread panicked");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The client of the `zookeeper-client` crate, which we did not write.
+//! The client of the `zookeeper-client` crate, which is not ours.
 
 use crate::ledger::{Deed, Ledger};
 use crate::{Failure, Session, Task};
@@ -6,12 +6,12 @@ use std::thread::{self, JoinHandle};
 use tokio::runtime::{Builder, Handle};
 use zookeeper_client::{Acls, Client, LockOptions, LockPrefix, SessionState};
 
-/// One of its sessions.
+/// A session of this client.
 struct Foreign {
     client: Client,
     runtime: Handle,
-    /// Runs what the client does in the background, such as to delete a lock's node, until the
-    /// session is closed.
+    /// Runs the client's background work, such as the deletion of a lock's node, until the session
+    /// is closed.
     background: JoinHandle<()>,
 }
 

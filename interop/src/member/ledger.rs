@@ -1,5 +1,5 @@
-//! What a group's members do under their lock: count in a file, and note when they came and went in
-//! another.
+//! The work of a group's members under their lock: they count in one file, and write their entries
+//! and exits to another one.
 
 use crate::{Failure, Task};
 use std::fs::{self, File};
@@ -13,41 +13,40 @@ pub struct Ledger {
     counter: PathBuf,
     lines: File,
     who: String,
-    /// How long a section lasts, besides what it does.
+    /// The shortest time of a section.
     pause: Duration,
 }
 
-/// What is done under the lock.
+/// The work of a section.
 #[derive(Clone, Copy)]
 pub enum Deed {
-    /// Counts one: alone.
+    /// Counts one; needs exclusive access.
     Write,
-    /// Reads the counter: beside others that read.
+    /// Reads the counter; other readers may be inside too.
     Read,
-    /// As `Read`, by who has just written and not let go since.
+    /// As `Read`, by a writer that has downgraded its lock.
     Stay,
 }
 
 impl Ledger {
     pub fn new(task: &Task, thread: u32) -> Result<Ledger, Failure> {
         let dir = Path::new(task.text("dir")?);
-        // Lines of all members, each written at once, come to stand in the order in which they were
-        // written.
+        // Each line is written at once, so the lines of all members have the order of their writes.
         let lines = File::options().append(true).open(dir.join("ledger"))?;
         let who = format!("{}.{thread}", task.text("name")?);
         let pause = Duration::from_micros(task.number("pause")?);
         Ok(Ledger { counter: dir.join("counter"), lines, who, pause })
     }
 
-    /// Does one section. `node` is the name of the node that holds the lock. The ledger notes the
-    /// number in it, which is the place in the queue.
+    /// Runs one section. `node` is the name of the node that holds the lock. The ledger notes its
+    /// sequence number, which is the place in the queue.
     pub fn section(&self, deed: Deed, node: &str) -> Result<(), Failure> {
         let number = node.len().checked_sub(10).and_then(|at| node.get(at..)).unwrap_or("-");
         let count = self.count()?;
         self.note('+', deed, number, count)?;
         thread::sleep(self.pause);
         match deed {
-            // Reading and writing are two steps on purpose: nothing but the lock joins them.
+            // Reading and writing are two steps on purpose: only the lock keeps them together.
             Deed::Write => {
                 self.set_count(count + 1)?;
                 self.note('-', deed, number, count + 1)
@@ -56,7 +55,7 @@ impl Ledger {
         }
     }
 
-    /// The thread, as the ledger names it.
+    /// The name of the thread in the ledger.
     pub fn who(&self) -> &[u8] {
         self.who.as_bytes()
     }
@@ -66,7 +65,7 @@ impl Ledger {
         Ok(text.trim().parse().map_err(|_| format!("the counter file says {text:?}"))?)
     }
 
-    /// Over the old digits, so that the file is never empty, not even where the lock fails.
+    /// Writes over the old digits, so that the file is never empty, even if the lock fails.
     fn set_count(&self, count: u64) -> Result<(), Failure> {
         let mut file = File::options().write(true).open(&self.counter)?;
         Ok(file.write_all(format!("{count:010}\n").as_bytes())?)

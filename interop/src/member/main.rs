@@ -1,13 +1,13 @@
 //! A member of a mixed group (`tests/clients/mixed`) that is written in Rust: this crate, or the
 //! client of the `zookeeper-client` crate.
 //!
-//!     member CLIENT connect=HOST:PORT path=PATH dir=DIRECTORY name=NAME recipe=RECIPE sessions=N threads=N sections=N
-//!         pause=MICROSECONDS
+//!     member CLIENT connect=HOST:PORT path=PATH dir=DIRECTORY name=NAME recipe=RECIPE sessions=N
+//!         threads=N sections=N pause=MICROSECONDS
 //!
-//! Each thread (so many to a session) takes the lock at PATH for so many sections, each for a
-//! pause, and notes them in DIRECTORY. It says "ready" when it is connected, and begins when it is
-//! sent a line. There may be more to say: layout=curator or kazoo for ours, writes=END and
-//! reads=END of names that kazoo is to respect, leases=N of a semaphore.
+//! Each thread (so many for each session) takes the lock at PATH for so many sections. Each section
+//! lasts for the pause and is noted in DIRECTORY. The member prints "ready" when it is connected,
+//! and begins when it gets a line. More options: layout=curator or kazoo for this crate, writes=END
+//! and reads=END of names that kazoo should respect, leases=N of a semaphore.
 
 mod foreign;
 mod ledger;
@@ -22,10 +22,10 @@ use std::str::FromStr;
 use std::sync::Barrier;
 use std::thread;
 
-/// What goes wrong ends the member with a message.
+/// An error ends the member with a message.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a member is asked to do.
+/// The task of a member.
 struct Task {
     options: HashMap<String, String>,
 }
@@ -40,8 +40,8 @@ impl Task {
         Ok(text.parse().map_err(|_| format!("{name}={text} is not a number"))?)
     }
 
-    /// Which sections of a thread write, where the recipe knows readers: every third, and no two
-    /// threads in step.
+    /// Whether a section of a thread writes, if the recipe has readers: every third one does, and
+    /// no two threads write in step.
     fn writes(section: u32, thread: u32) -> bool {
         (section + thread).is_multiple_of(3)
     }
@@ -52,7 +52,7 @@ trait Session: Sync {
     /// All sections of one thread.
     fn sections(&self, task: &Task, thread: u32, ledger: &Ledger) -> Result<(), Failure>;
 
-    /// Ends it, and with it whatever nodes it has left.
+    /// Ends the session, and so all nodes that it has left.
     fn close(self: Box<Self>) -> Result<(), Failure>;
 }
 
@@ -108,7 +108,7 @@ fn session(client: &str, task: &Task) -> Result<Box<dyn Session>, Failure> {
     }
 }
 
-/// Returns when the whole group may begin.
+/// Waits until the whole group may begin.
 fn wait_for_the_others() -> Result<(), Failure> {
     println!("ready");
     std::io::stdout().flush()?;

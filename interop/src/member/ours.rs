@@ -11,7 +11,7 @@ struct Ours<L> {
     lock: L,
 }
 
-/// Each section is to have a node, and so a number, of its own.
+/// Each section must have a node, and so a number, of its own.
 const NO_HAND_OVER: Duration = Duration::ZERO;
 
 pub fn connect(task: &Task) -> Result<Box<dyn Session>, Failure> {
@@ -51,7 +51,7 @@ pub fn connect(task: &Task) -> Result<Box<dyn Session>, Failure> {
     })
 }
 
-/// What a thread does with it.
+/// The use of a lock by a thread.
 trait Lock: Sync {
     fn sections(&self, task: &Task, thread: u32, ledger: &Ledger) -> Result<(), Failure>;
 }
@@ -123,7 +123,7 @@ impl Lock for ZkSemaphoreMutex {
 }
 
 impl Lock for ZkElection {
-    /// Stands for election anew for each section, and leaves when it has led for one.
+    /// Joins the election anew for each section, and leaves after the section.
     fn sections(&self, task: &Task, _thread: u32, ledger: &Ledger) -> Result<(), Failure> {
         for _ in 0..task.number("sections")? {
             let candidate = self.join()?;

@@ -1,7 +1,7 @@
-//! Another client of the same protocol: the `zookeeper-client` crate, its operations, watches and
-//! lock. (kazoo and Curator have their checks in `tests/clients`.) Its lock is not asked to outlive
-//! cut connections: where a cut meets one of its writes it gives up with an io error, and its node
-//! may stay behind, on either server.
+//! Another client of the same protocol: the `zookeeper-client` crate, with its operations, watches
+//! and lock. (kazoo and Curator have their checks in `tests/clients`.) Its lock is not tested over
+//! cut connections: if a cut hits one of its writes, it gives up with an io error and may leave its
+//! node behind, on either server.
 use crate::support::{
     Proxy, Shared, scenarios,
     scene::{self, SOON, full_path, queue},
@@ -20,17 +20,17 @@ use zookeeper_client::{
     WatchedEvent,
 };
 
-/// A session timeout that plays no part.
+/// A session timeout that does not matter.
 const LONG: Duration = Duration::from_secs(15);
 const LOCK: &str = "/locks/orders";
 
-/// Runs a scenario, all of it on this thread.
+/// Runs a scenario on this thread.
 fn run(scenario: impl Future<Output = ()>) {
     let runtime = runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     LocalSet::new().block_on(&runtime, scenario);
 }
 
-/// What has to come at once.
+/// Waits for a result that has to come at once.
 #[track_caller]
 fn soon<T>(what: &'static str, future: impl Future<Output = T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
@@ -51,7 +51,7 @@ fn mode(mode: CreateMode) -> CreateOptions<'static> {
     mode.with_acls(Acls::anyone_all())
 }
 
-/// Closes the session, and returns when it is closed.
+/// Closes the session, and returns when the server has closed it.
 async fn close(client: Client) {
     let mut states = client.state_watcher();
     drop(client);
@@ -211,13 +211,13 @@ fn works_below_a_chroot() {
 
 // ---- watches ----
 
-fn is_told_of_each_change() {
+fn gets_an_event_of_each_change() {
     let address = Shared::chroot();
     run(async {
         let (zk, other) = (connect(&address).await, connect(&address).await);
         let options = mode(CreateMode::Persistent);
-        // Each with a client of its own: of several modes on one path, a server keeps the last for
-        // all (ZOOKEEPER-4466).
+        // Each watch has a client of its own: for several modes on one path, a server keeps the
+        // last one for all (ZOOKEEPER-4466).
         let (here, below) = (connect(&address).await, connect(&address).await);
         let mut one = here.watch("/a", AddWatchMode::Persistent).await.unwrap();
         let mut all = below.watch("/a", AddWatchMode::PersistentRecursive).await.unwrap();
@@ -271,7 +271,7 @@ fn proxied(address: &str) -> (Proxy, String) {
     (proxy, through)
 }
 
-fn is_told_what_it_missed_without_a_connection() {
+fn gets_the_events_that_it_missed_without_a_connection() {
     let address = Shared::chroot();
     let (proxy, through) = proxied(&address);
     run(async {
@@ -378,7 +378,7 @@ async fn lock<'a>(zk: &'a Client, data: &[u8]) -> LockClient<'a> {
     soon("the lock", zk.lock(prefix, data, options)).await.expect("the lock")
 }
 
-/// Waits until so many are in the queue.
+/// Waits until the queue has so many nodes.
 async fn until_queue(address: &str, count: usize) {
     soon("the queue", async {
         while queue(address, LOCK).len() != count {
@@ -388,7 +388,7 @@ async fn until_queue(address: &str, count: usize) {
     .await;
 }
 
-/// What a lock protects; panics where two are in it at once.
+/// The section that a lock protects; panics if two tasks are in it at once.
 #[derive(Default)]
 struct Section {
     inside: Cell<bool>,
@@ -397,9 +397,9 @@ struct Section {
 
 impl Section {
     async fn pass(&self) {
-        assert!(!self.inside.replace(true), "somebody else is in the section");
+        assert!(!self.inside.replace(true), "another task is in the section");
         let counter = self.counter.get();
-        sleep(Duration::from_millis(1)).await; // for others to come in, if they may
+        sleep(Duration::from_millis(1)).await; // time for other tasks to enter
         self.counter.set(counter + 1);
         self.inside.set(false);
     }
@@ -407,7 +407,7 @@ impl Section {
 
 async fn joined<T>(tasks: Vec<JoinHandle<T>>) {
     for task in tasks {
-        soon("a task's end", task).await.expect("the task's end");
+        soon("a task's end", task).await.expect("the task has ended");
     }
 }
 
@@ -427,7 +427,7 @@ fn the_lock_counts_exactly() {
         };
         joined((0..6).map(pass_often).collect()).await;
         assert_eq!(section.counter.get(), 120);
-        until_queue(&address, 0).await; // deleted in the background
+        until_queue(&address, 0).await; // the node is deleted in the background
         for client in clients {
             close(client).await;
         }
@@ -454,11 +454,11 @@ fn the_lock_goes_to_the_next_in_line() {
             }));
             until_queue(&address, i + 2).await;
         }
-        assert!(order.borrow().is_empty(), "got it while it was held");
-        // A write only while the lock is held.
+        assert!(order.borrow().is_empty(), "a waiter got the lock while it was held");
+        // A write that works only while the lock is held.
         held.create("/guarded", b"", &mode(CreateMode::Persistent)).await.unwrap();
         let own = held.lock_path().to_owned();
-        holder.delete(&own, None).await.unwrap(); // the node goes, and with it the lock
+        holder.delete(&own, None).await.unwrap(); // the lock is lost with its node
         let late = held.set_data("/guarded", b"late", None).await;
         assert_eq!(late.unwrap_err(), Error::RuntimeInconsistent);
         joined(line).await;
@@ -512,10 +512,10 @@ fn the_lock_passes_on_when_its_holder_is_gone() {
             spawn_local(async move { lock(&zk, b"").await.into_owned() })
         };
         until_queue(&address, 3).await;
-        std::mem::forget(held); // its node goes with the session only
+        std::mem::forget(held); // only the end of the session deletes its node
         close(closes).await;
         let second = soon("the second's turn", second).await.unwrap();
-        assert!(!third.is_finished(), "got it while it was held");
+        assert!(!third.is_finished(), "the third got the lock while it was held");
         scene::expire(&proxy, address.split_once('/').unwrap().0);
         let third = soon("the third's turn", third).await.unwrap();
         assert_eq!(queue(&address, LOCK).len(), 1);
@@ -531,8 +531,8 @@ scenarios![
     does_several_operations_at_once,
     keeps_strangers_out,
     works_below_a_chroot,
-    is_told_of_each_change,
-    is_told_what_it_missed_without_a_connection,
+    gets_an_event_of_each_change,
+    gets_the_events_that_it_missed_without_a_connection,
     a_session_ends_with_its_client_or_by_expiry,
     a_session_is_taken_over_by_another_connection,
     the_lock_counts_exactly,

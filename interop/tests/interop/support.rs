@@ -1,6 +1,6 @@
-//! What the scenarios stand on, as those of `tests/suite`.
+//! The tools of the scenarios, as those of `tests/suite`.
 
-#[allow(dead_code)] // not all of it is needed here
+#[allow(dead_code)] // a part of it is used here
 #[path = "../../../tests/suite/support/scene.rs"]
 pub mod scene;
 

@@ -1,5 +1,5 @@
-//! Atomics as std's, each access a scheduling point. All orderings are sequentially consistent
-//! here.
+//! Atomics with std's interface. Each access is a scheduling point, and all orderings are
+//! sequentially consistent.
 
 use std::sync::atomic as real;
 pub use std::sync::atomic::Ordering;
@@ -43,7 +43,7 @@ macro_rules! atomic {
                 self.0.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst)
             }
 
-            /// As std's: only its owner can call it.
+            /// As std's: the exclusive reference needs no scheduling point.
             pub fn get_mut(&mut self) -> &mut $value {
                 self.0.get_mut()
             }

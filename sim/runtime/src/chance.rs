@@ -1,4 +1,4 @@
-//! Chance: all of it comes of the seed.
+//! Random numbers. All of them come from the seed.
 
 use crate::core;
 
@@ -13,12 +13,12 @@ pub(crate) fn stream(seed: u64, number: u64) -> Rng {
     rng
 }
 
-/// At least zero and below one.
+/// A number that is at least zero and below one.
 pub fn random() -> f64 {
     core::with(|sim| sim.library_rng.borrow_mut().f64())
 }
 
-/// Brings them into a random order.
+/// Brings the items into a random order.
 pub fn shuffle<T>(items: &mut [T]) {
     core::with(|sim| sim.library_rng.borrow_mut().shuffle(items));
 }
@@ -31,7 +31,7 @@ pub fn new_uuid() -> uuid::Uuid {
     })
 }
 
-/// Between `least` and `most`, where small ones are as likely as large ones on a scale of powers.
+/// A random number between `least` and `most`. On a logarithmic scale all sizes are equally likely.
 pub(crate) fn log_uniform(rng: &mut Rng, least: u64, most: u64) -> u64 {
     if most <= least {
         return least;

@@ -1,4 +1,4 @@
-//! Channels and select, as `crossbeam-channel`'s.
+//! Channels and `Select`, with the interface of `crossbeam-channel`.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,7 +23,7 @@ struct State<T> {
     queue: VecDeque<T>,
     senders: usize,
     receivers: usize,
-    /// Threads that wait for a message, and those that wait for room.
+    /// The threads that wait for a message. `writers` wait for room.
     readers: Vec<Tid>,
     writers: Vec<Tid>,
 }
@@ -34,18 +34,18 @@ pub struct Sender<T>(Arc<Channel<T>>);
 /// See `crossbeam_channel::Receiver`.
 pub struct Receiver<T>(Arc<Channel<T>>);
 
-/// With room for so many messages. With room for none only its end can be told: nothing can be
-/// sent.
+/// A channel with room for so many messages. With room for none, only its disconnection can be
+/// observed: nothing can be sent.
 pub fn bounded<T>(room: usize) -> (Sender<T>, Receiver<T>) {
     make(room, 1)
 }
 
-/// With room for any number of messages.
+/// A channel with room for any number of messages.
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     make(usize::MAX, 1)
 }
 
-/// Never ready.
+/// A channel that is never ready.
 pub fn never<T>() -> Receiver<T> {
     let (sender, receiver) = make(0, 2);
     drop(sender);
@@ -263,7 +263,7 @@ impl<T> Drop for Receiver<T> {
             Channel::<T>::wake(&state.writers);
             std::mem::take(&mut state.queue)
         };
-        drop(left); // outside the lock: foreign code
+        drop(left); // outside the lock, because dropping a message runs foreign code
         core::point(Op::Disconnect, self.0.id);
     }
 }
@@ -280,7 +280,7 @@ impl<T> fmt::Debug for Receiver<T> {
     }
 }
 
-/// A channel of any kind of messages, to a select.
+/// A channel of any message type, as `Select` sees it.
 trait Readable {
     fn is_ready(&self) -> bool;
     fn join(&self, thread: Tid);
@@ -309,12 +309,12 @@ pub struct Select<'a> {
 }
 
 impl<'a> Select<'a> {
-    /// Of no channels yet.
+    /// A `Select` without channels.
     pub fn new() -> Select<'a> {
         Select::default()
     }
 
-    /// Adds a channel; gives its number.
+    /// Adds a channel and returns its number.
     pub fn recv<T>(&mut self, channel: &'a Receiver<T>) -> usize {
         self.channels.push(&*channel.0);
         self.channels.len() - 1
@@ -325,7 +325,7 @@ impl<'a> Select<'a> {
         self.wait(None).unwrap_or(0)
     }
 
-    /// As `ready`, until the deadline.
+    /// As `ready`, but returns at the deadline at the latest.
     pub fn ready_deadline(&mut self, deadline: Instant) -> Result<usize, ReadyTimeoutError> {
         self.wait(Some(deadline)).ok_or(ReadyTimeoutError)
     }

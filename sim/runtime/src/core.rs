@@ -1,4 +1,4 @@
-//! The scheduler: who runs, when the clock jumps, when a run is over.
+//! The scheduler: it chooses the thread that runs, moves the clock, and ends the run.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -17,18 +17,18 @@ use crate::net::Net;
 use crate::process::{Process, ProcessId};
 use crate::trace::{Op, Trace};
 
-/// What a scheduling point costs, in nanoseconds of virtual time.
+/// The virtual time of one scheduling point, in nanoseconds.
 const STEP: u64 = 1_000;
 
-/// The stack of a simulated thread, in machine words. Memory is taken only as far as it is used.
+/// The stack of a simulated thread, in machine words. Only the used part takes memory.
 const STACK: usize = 0x1_0000;
 
-/// What a run is made of.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// All chance comes of it.
+    /// All random choices are made from this seed.
     pub seed: u64,
-    /// The run ends when the virtual clock shows this.
+    /// The run ends at this time of the virtual clock.
     pub time_limit: Duration,
     /// Whether a panic on a simulated thread is a failure of the run.
     pub panics_fail: bool,
@@ -36,9 +36,9 @@ pub struct Config {
     pub watchdog: Option<Duration>,
     /// Prints each step to the standard error as it happens.
     pub verbose: bool,
-    /// For each of these texts, the lines of the trace that have it are counted.
+    /// For each of these texts, the lines of the trace that contain it are counted.
     pub count: Vec<String>,
-    /// How threads take turns; by default the seed chooses that too.
+    /// How threads take turns. By default the seed chooses the policy, too.
     pub policy: Option<Policy>,
 }
 
@@ -62,9 +62,9 @@ impl Config {
 pub struct Policy {
     /// After how many steps, on average, another thread may be chosen.
     pub run_length: u32,
-    /// One in so many times the thread loses the processor for a while; 0 is never.
+    /// At one in so many choices a thread loses the processor for a while; 0 is never.
     pub preempt_one_in: u32,
-    /// For how long at most.
+    /// The longest time without the processor.
     pub longest_preemption: Duration,
 }
 
@@ -79,16 +79,16 @@ impl Policy {
     }
 }
 
-/// What went wrong.
+/// A failure of a run.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// A short name of the check that found it.
+    /// The short name of the check that failed.
     pub kind: String,
-    /// What was seen.
+    /// A description of the failure.
     pub text: String,
-    /// At which virtual time.
+    /// The virtual time of the failure.
     pub at: Duration,
-    /// At which step.
+    /// The step of the failure.
     pub step: u64,
 }
 
@@ -98,26 +98,26 @@ impl fmt::Display for Failure {
     }
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Its seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// How many scheduling points were passed.
+    /// The number of scheduling points.
     pub steps: u64,
-    /// How often another thread was chosen.
+    /// The number of times that another thread was chosen.
     pub switches: u64,
     /// The virtual clock at the end.
     pub time: Duration,
-    /// A hash over every step: of two runs with the same hash each step was the same.
+    /// A hash over all steps. Two runs with the same hash had the same steps.
     pub hash: u64,
-    /// What went wrong; the first ended the run.
+    /// The failures; the first one ended the run.
     pub failures: Vec<Failure>,
-    /// For each text of [`Config::count`], how many lines had it.
+    /// For each text of [`Config::count`], the number of lines that contain it.
     pub counted: Vec<(String, u64)>,
-    /// The last steps and notes.
+    /// The last steps and notes of the run.
     pub trace: Vec<String>,
-    /// Each thread and what it waits for.
+    /// Each thread, with the object that it waits for.
     pub threads: Vec<String>,
 }
 
@@ -136,18 +136,18 @@ pub(crate) struct Thread {
     pub(crate) name: String,
     pub(crate) process: ProcessId,
     pub(crate) state: State,
-    /// Counts its waits, so that a timer of an earlier wait is known.
+    /// The number of its waits. It shows that a timer belongs to an earlier wait.
     wait: u64,
-    /// Until when it waits, on its process's clock.
+    /// The end of its wait, on its process's clock.
     deadline: Option<u64>,
     has_timed_out: bool,
-    /// The processor was taken from it.
+    /// The thread has lost the processor.
     is_preempted: bool,
     waits_for: (&'static str, u64),
 }
 
 enum Act {
-    /// A wait of a thread may be over.
+    /// The deadline of a thread's wait.
     Timer {
         thread: Tid,
         wait: u64,
@@ -183,7 +183,7 @@ impl Ord for Event {
     }
 }
 
-/// What the watchdog can see, since it is another thread of the operating system.
+/// The state that the watchdog reads. The watchdog is another thread of the operating system.
 #[derive(Default)]
 struct Board {
     step: AtomicU64,
@@ -199,16 +199,16 @@ pub(crate) struct Sim {
     pub(crate) now: Cell<u64>,
     step: Cell<u64>,
     switches: Cell<u64>,
-    /// The thread that runs; none while the world acts.
+    /// The running thread; none while the world acts.
     current: Cell<Option<Tid>>,
-    /// Steps until another thread may be chosen.
+    /// The number of steps until another thread may be chosen.
     run_left: Cell<u32>,
     next_event: Cell<u64>,
     sequence: Cell<u64>,
     queue: RefCell<BinaryHeap<Reverse<Event>>>,
     pub(crate) threads: RefCell<Vec<Thread>>,
     coroutines: RefCell<Vec<Option<Coroutine>>>,
-    /// The threads that can run now: not stopped, not preempted.
+    /// The threads that can run now: neither stopped nor preempted.
     runnable: RefCell<Vec<Tid>>,
     pub(crate) processes: RefCell<Vec<Process>>,
     schedule_rng: RefCell<Rng>,
@@ -228,22 +228,22 @@ thread_local! {
     static SIM: RefCell<Option<Rc<Sim>>> = const { RefCell::new(None) };
 }
 
-/// The run that this thread of the operating system is in.
+/// Calls `f` with the run of this thread of the operating system.
 pub(crate) fn with<T>(f: impl FnOnce(&Sim) -> T) -> T {
     try_with(f).expect("used outside a simulation")
 }
 
-/// `None` outside a run: values may be dropped after it.
+/// As `with`, but `None` outside a run: values may be dropped after it.
 pub(crate) fn try_with<T>(f: impl FnOnce(&Sim) -> T) -> Option<T> {
     let sim = SIM.with(|sim| sim.borrow().clone())?;
     Some(f(&sim))
 }
 
-/// Runs a simulation: `setup` makes its processes and what else there is, then it goes on by itself
-/// to its end.
+/// Runs a simulation: `setup` makes its processes and the rest of its world. The run then goes on
+/// until its end.
 ///
-/// One run at a time on each thread of the operating system. What is left of killed processes is
-/// leaked.
+/// There is one run at a time on each thread of the operating system. The memory of killed
+/// processes is leaked.
 pub fn run(config: Config, setup: impl FnOnce()) -> Report {
     catch_panics();
     let sim = Rc::new(Sim::new(config));
@@ -258,7 +258,7 @@ pub fn run(config: Config, setup: impl FnOnce()) -> Report {
     SIM.with(|current| current.replace(None));
     watchdog.into_iter().for_each(|watchdog| drop(watchdog.join()));
     let report = sim.report();
-    std::mem::forget(sim); // the stacks in it cannot be unwound: their threads would run again
+    std::mem::forget(sim); // unwinding the stacks in it would run their threads again
     report
 }
 
@@ -295,9 +295,10 @@ impl Sim {
         }
     }
 
-    // ---- what a running thread does ----
+    // ---- actions of the running thread ----
 
-    /// A scheduling point: the thread that runs may be changed here. Nothing while the world acts.
+    /// A scheduling point: another thread may be chosen here. While the world acts, this does
+    /// nothing.
     pub(crate) fn point(&self, op: Op, object: u64) {
         let Some(thread) = self.current.get() else { return };
         self.step.set(self.step.get() + 1);
@@ -306,7 +307,7 @@ impl Sim {
         self.record(thread, op, object);
         self.observe();
         if std::thread::panicking() {
-            return; // only one thread at a time can be known to unwind
+            return; // a thread that unwinds is not interrupted
         }
         let left = self.run_left.get() - 1;
         self.run_left.set(left);
@@ -353,14 +354,15 @@ impl Sim {
         self.put(self.now.get() + pause, Act::Regain(thread));
     }
 
-    /// Back to the scheduler, which comes back here when it chooses this thread again.
+    /// Switches to the scheduler. It returns when the scheduler chooses this thread again.
     // the form with a scope cannot be called from below the thread's first function
     #[allow(deprecated)]
     fn give_way(&self) {
         generator::yield_with(());
     }
 
-    /// Waits until `wake` names this thread, or until its process's clock shows `deadline`: true.
+    /// Waits until `wake` names this thread, or until its process's clock shows `deadline`. Returns
+    /// true at the deadline.
     pub(crate) fn block(&self, what: &'static str, object: u64, deadline: Option<u64>) -> bool {
         let Some(current) = self.current.get() else {
             panic!("the world must not block: {what} {object}");
@@ -392,7 +394,7 @@ impl Sim {
         }
     }
 
-    /// It never runs again.
+    /// Ends the thread at once: it never runs again.
     pub(crate) fn vanish(&self) -> ! {
         loop {
             self.give_way();
@@ -407,9 +409,9 @@ impl Sim {
         self.current.get().map(|thread| self.threads.borrow()[thread].process)
     }
 
-    // ---- what makes threads run ----
+    // ---- making threads runnable ----
 
-    /// The thread has something to look at. Nothing if it does not wait.
+    /// Ends the wait of the thread, if it waits.
     pub(crate) fn wake(&self, thread: Tid) {
         let mut threads = self.threads.borrow_mut();
         let waiting = &mut threads[thread];
@@ -427,7 +429,7 @@ impl Sim {
         threads.iter().for_each(|thread| self.wake(*thread));
     }
 
-    /// Among those that can be chosen, if nothing keeps it from running.
+    /// Adds the thread to those that can be chosen, if it is not stopped and not preempted.
     pub(crate) fn list(&self, thread: Tid) {
         let threads = self.threads.borrow();
         let Thread { state, process, is_preempted, .. } = &threads[thread];
@@ -448,7 +450,8 @@ impl Sim {
         (0..threads.len()).filter(|thread| threads[*thread].process == process).collect()
     }
 
-    /// The process's clock was set: its threads wait until other times of the world.
+    /// Sets new timers after the process's clock was set: its threads wait until other times of the
+    /// world.
     pub(crate) fn set_timers_again(&self, process: ProcessId) {
         for thread in self.threads_of(process) {
             self.set_timer(thread);
@@ -490,7 +493,8 @@ impl Sim {
         let mut body = Some(AssertUnwindSafe(body));
         self.coroutines.borrow_mut().push(Some(Gn::new_opt(STACK, move || {
             if let Some(body) = body.take() {
-                // A panic was told of by the hook; who joins the thread hears of it from `body`.
+                // The hook has reported the panic, and `body` has kept it for the thread that
+                // joins.
                 let _ = catch_unwind(AssertUnwindSafe(|| (body.0)()));
             }
         })));
@@ -515,7 +519,7 @@ impl Sim {
         self.put(at.max(self.now.get()), Act::Call(Box::new(act)));
     }
 
-    // ---- the loop ----
+    // ---- the main loop ----
 
     fn drive(&self) {
         let limit = u64::try_from(self.config.time_limit.as_nanos()).unwrap_or(u64::MAX);
@@ -649,32 +653,31 @@ impl Sim {
     }
 }
 
-// ---- for those who make a world ----
+// ---- interface for the makers of a world ----
 
-/// The time since the run began, on no process's clock.
+/// The time since the run began, which is on no process's clock.
 pub fn now() -> Duration {
     with(|sim| Duration::from_nanos(sim.now.get()))
 }
 
-/// Does this when so much time has passed. It runs between two steps of the threads and must not
-/// block.
+/// Calls `act` after this pause. It runs between two steps of the threads and must not block.
 pub fn after(pause: Duration, act: impl FnOnce() + 'static) {
     at(now() + pause, act);
 }
 
-/// Does this at that time; at once if it has passed.
+/// Calls `act` at that time, or at once if the time has passed.
 pub fn at(time: Duration, act: impl FnOnce() + 'static) {
     with(|sim| sim.call_at(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), act));
 }
 
-/// The random numbers of those who make the world: which faults, when.
+/// Random numbers for the makers of the world, for example to choose faults.
 pub fn rng<T>(draw: impl FnOnce(&mut Rng) -> T) -> T {
     with(|sim| draw(&mut sim.world_rng.borrow_mut()))
 }
 
-/// Does this as the world would: between two steps, none of which are its own. It must not wait for
-/// anything that a simulated thread may hold. This is for observers, which threads tell of what
-/// they have seen.
+/// Runs `act` as a part of the world: between two steps of the threads, without a step of its own.
+/// It must not wait for anything that a simulated thread may hold. Observers use this when a thread
+/// reports something to them.
 pub fn as_world<T>(act: impl FnOnce() -> T) -> T {
     let Some(sim) = SIM.with(|sim| sim.borrow().clone()) else { return act() };
     let current = sim.current.take();
@@ -683,17 +686,17 @@ pub fn as_world<T>(act: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Calls this at every scheduling point, after the step. It must not block and should be quick.
+/// Calls `observer` at every scheduling point, after the step. It must be quick and must not block.
 pub fn on_step(observer: impl FnMut() + 'static) {
     with(|sim| *sim.observer.borrow_mut() = Some(Box::new(observer)));
 }
 
-/// The run is over, and went well unless a failure was told before.
+/// Ends the run. It is a success unless a failure was reported before.
 pub fn finish() {
     with(|sim| sim.is_over.set(true));
 }
 
-/// Something is wrong; this ends the run.
+/// Reports a failure, which ends the run.
 pub fn fail(kind: &str, text: impl Into<String>) {
     with(|sim| sim.fail(kind, text.into()));
 }
@@ -703,7 +706,7 @@ pub fn is_running() -> bool {
     SIM.with(|sim| sim.borrow().is_some())
 }
 
-/// Steps and changes of threads so far.
+/// The number of steps and of thread switches so far.
 pub fn stats() -> (u64, u64) {
     with(|sim| (sim.step.get(), sim.switches.get()))
 }
@@ -717,7 +720,7 @@ pub(crate) fn new_object() -> u64 {
     try_with(Sim::new_object).unwrap_or(0)
 }
 
-/// Tells of panics on simulated threads by their names, and lets the run fail.
+/// Reports panics of simulated threads with the threads' names, and lets the run fail.
 fn catch_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -747,7 +750,7 @@ fn catch_panics() {
     });
 }
 
-/// Ends the process of the operating system if no scheduling point is passed for so long in real
+/// Ends the process of the operating system if there is no scheduling point for this time in real
 /// time.
 fn watch(board: Arc<Board>, seed: u64, limit: Duration) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {

@@ -10,36 +10,36 @@
 //! * **One thread at a time.** Each simulated thread is a coroutine with a stack of its own. All
 //!   coroutines run on the one thread of the operating system that called [`run`]. At a *scheduling
 //!   point* (a lock, an atomic, a channel, a clock, a socket, a new thread) the seed decides
-//!   whether the running thread goes on or another one does. To go on costs some nanoseconds, to
-//!   change threads some tens of nanoseconds. With threads of the operating system, of which one
-//!   runs and wakes the next, a change would cost some microseconds.
-//! * **Time.** Each scheduling point takes a microsecond of virtual time, so that a loop on the
-//!   clock ends. When no thread can run, the clock jumps to the next timer or event. Each process
-//!   sees the time through a clock of its own, which may be off and may drift.
-//! * **Events.** What the world does (a packet arrives, a server's timer fires, a fault begins) is
-//!   a function in a queue, ordered by time and then by the order in which it was put there. See
-//!   [`after`]. It runs between two steps of the threads and must not block.
-//! * **Preemption.** Besides choosing who is next, the seed now and then takes the processor from a
-//!   thread for up to some milliseconds, as operating systems do. That finds what a fair choice at
-//!   each step would find rarely.
+//!   whether the running thread continues or another one does. To continue costs some nanoseconds;
+//!   a switch costs some tens of nanoseconds. With one thread of the operating system for each
+//!   simulated thread, a switch would cost some microseconds.
+//! * **Time.** Each scheduling point takes a microsecond of virtual time, so that a loop that waits
+//!   for the clock ends. When no thread can run, the clock jumps to the next timer or event. Each
+//!   process sees the time through a clock of its own, which may be wrong and may drift.
+//! * **Events.** An action of the world (a packet arrives, a server's timer fires, a fault begins)
+//!   is a function in a queue, ordered by time and then by the order of the calls of [`after`]. It
+//!   runs between two steps of the threads and must not block.
+//! * **Preemption.** The seed chooses the next thread. Now and then it also takes the processor
+//!   from a thread for up to some milliseconds, as operating systems do. This finds faults that a
+//!   fair choice at each step would rarely find.
 //! * **The end.** A run ends when [`finish`] or [`fail`] is called, at the time limit, or when no
-//!   thread can ever run again, which is a failure. A thread that runs on without scheduling points
-//!   is found by a watchdog, which ends the process of the operating system. [`Report::hash`] is a
-//!   hash over every step: two runs with the same hash were the same.
+//!   thread can ever run again, which is a failure. A watchdog finds a thread that runs without
+//!   scheduling points, and ends the process of the operating system. [`Report::hash`] is a hash
+//!   over every step: two runs with the same hash were the same.
 //!
 //! # Why not shuttle
 //!
 //! [shuttle](https://docs.rs/shuttle) also runs threads as coroutines, one at a time, and chooses
-//! the next one by a seed. It has no notion of time: `sleep` is a mere change of threads, and a
-//! wait with a timeout is a wait without one, so that a program in which all threads wait for a
-//! deadline counts as deadlocked (shuttle 0.8, `thread.rs`). A lock with a lease is about little
-//! but time. It has no processes, so nothing to kill, to stop or to give a clock of its own; no
-//! sockets; and no `select` over channels of crossbeam's kind. What would be left of it is the
-//! change of stacks, which the crate `generator` does for both.
+//! the next one by a seed. But it has no time: `sleep` only changes threads, and a wait with a
+//! timeout is a wait without one. So a program in which all threads wait for a deadline counts as
+//! deadlocked (shuttle 0.8, `thread.rs`). A lock with a lease needs time above all. shuttle also
+//! has no processes that could be killed, stopped or given clocks of their own, no sockets, and no
+//! `select` over channels like crossbeam's. Only the switch of stacks would remain, and the crate
+//! `generator` does this for both.
 //!
-//! # What it does not show
+//! # What it does not find
 //!
-//! Memory orders weaker than sequential consistency.
+//! Errors that need a memory order weaker than sequential consistency.
 
 #![deny(missing_docs)]
 
@@ -71,7 +71,7 @@ pub use self::process::{
 };
 pub use self::trace::note;
 
-/// The names that a program under test uses, as its own module of names in a normal build has them.
+/// The names that a program under test uses instead of those of the standard library.
 pub mod library {
     pub use std::collections::hash_map::DefaultHasher;
     use std::hash::BuildHasherDefault;

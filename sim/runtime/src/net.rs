@@ -1,10 +1,10 @@
 //! The network between hosts, and the servers in it.
 //!
 //! Processes connect with [`TcpStream`](crate::library::TcpStream). The other end of a connection
-//! is a [`Service`], which has no threads: it is called when something arrives. Between servers,
-//! [`Wire`] carries whatever they say to each other. Each direction between two hosts is a link,
-//! which delays what goes over it, or freezes it, or loses it. What goes over one wire (one
-//! direction of one connection) arrives in order or not at all.
+//! is a [`Service`]. It has no threads: the network calls it when something arrives. Between
+//! servers, a [`Wire`] carries all messages. Each direction between two hosts is a link, which can
+//! delay, freeze or lose messages. The messages of one wire (one direction of one connection)
+//! arrive in order or not at all.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,42 +31,40 @@ impl fmt::Display for ConnId {
     }
 }
 
-/// What serves connections at an address. It is called between the steps of the threads, and must
-/// not block. It answers with [`send`] and [`close`].
+/// A service that accepts connections at an address. The network calls it between the steps of the
+/// threads, and it must not block. It answers with [`send`] and [`close`].
 pub trait Service {
     /// A client has connected, to `at` from `from`.
     fn opened(&mut self, conn: ConnId, at: SocketAddr, from: SocketAddr);
-    /// The client sent this. Where one message ends and the next one begins is for the service to
-    /// find.
+    /// The client has sent these bytes. The service has to find the ends of messages itself.
     fn bytes(&mut self, conn: ConnId, bytes: &[u8]);
     /// The client's end is closed, or the connection is cut. Not called after [`close`].
     fn closed(&mut self, conn: ConnId);
 }
 
-/// What becomes of what goes from one host to another.
+/// What the link from one host to another does with messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Flow {
-    /// It arrives after the link's delay.
+    /// Messages arrive after the link's delay.
     #[default]
     Open,
-    /// It is held, and arrives when the flow is open again.
+    /// Messages are held, and arrive when the link is open again.
     Frozen,
-    /// It vanishes, and with it all that comes after it on the same wire: a connection that has
-    /// lost something is stuck for good in that direction, as if a firewall had forgotten it. New
-    /// connections are not.
+    /// Messages are lost, and all later ones on the same wire too: a connection that has lost bytes
+    /// stays broken in that direction, as if a firewall had forgotten it. New connections work.
     Hole,
 }
 
-/// Which end of a connection.
+/// The two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Side {
-    /// The process's.
+    /// The end of the process.
     Client,
-    /// The service's.
+    /// The end of the service.
     Server,
 }
 
-/// A connection, to those who choose one for a fault.
+/// A connection, for the choice of a fault's target.
 #[derive(Clone, Debug)]
 pub struct Connection {
     /// Its number.
@@ -83,7 +81,7 @@ pub struct Connection {
 struct Link {
     delay: Option<(Duration, Duration)>,
     flow: Flow,
-    /// On which wires something has arrived while the link was frozen.
+    /// The wires on which something has arrived while the link was frozen.
     held: VecDeque<Rc<Wire>>,
 }
 
@@ -92,7 +90,7 @@ struct Conn {
     client: Arc<Socket>,
     up: Rc<Wire>,
     down: Rc<Wire>,
-    /// Gone when the service's end is closed.
+    /// None when the service's end is closed.
     service: Option<Rc<RefCell<dyn Service>>>,
     is_client_gone: bool,
 }
@@ -126,11 +124,11 @@ impl Default for Net {
     }
 }
 
-/// Something on its way, and what happens when it arrives.
+/// A function that runs when a message arrives.
 type Delivery = Box<dyn FnOnce()>;
 
-/// One direction between two hosts in which nothing overtakes: of a connection, or of what two
-/// servers say to each other.
+/// One direction between two hosts in which messages keep their order: one direction of a
+/// connection, or the messages from one server to another.
 pub struct Wire {
     from: IpAddr,
     to: IpAddr,
@@ -140,7 +138,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// A new one, from host to host.
+    /// A new wire between two hosts.
     pub fn new(from: IpAddr, to: IpAddr) -> Rc<Wire> {
         Rc::new(Wire {
             from,
@@ -151,7 +149,7 @@ impl Wire {
         })
     }
 
-    /// This happens after the link's delay, if nothing is lost.
+    /// Calls `arrives` after the link's delay, unless the message is lost.
     pub fn send(self: &Rc<Self>, arrives: impl FnOnce() + 'static) {
         if self.is_broken.get() {
             return;
@@ -174,14 +172,14 @@ impl Wire {
         });
     }
 
-    /// What is on its way is lost, and nothing more arrives.
+    /// Loses all messages that are under way, and all later ones.
     pub fn break_off(&self) {
         self.is_broken.set(true);
         let lost = std::mem::take(&mut *self.on_the_way.borrow_mut());
         drop(lost);
     }
 
-    /// Whether it lost something, so that nothing more arrives.
+    /// Whether the wire has lost a message, so that no later one arrives.
     pub fn is_broken(&self) -> bool {
         self.is_broken.get()
     }
@@ -219,19 +217,19 @@ fn with_net<T>(f: impl FnOnce(&mut Net) -> T) -> T {
     core::with(|sim| f(&mut sim.net.borrow_mut()))
 }
 
-// ---- for services ----
+// ---- interface for services ----
 
-/// From now on this service takes connections to the address.
+/// Lets this service accept connections to the address.
 pub fn listen(at: SocketAddr, service: Rc<RefCell<dyn Service>>) {
     with_net(|net| net.listeners.insert(at, service));
 }
 
-/// From now on connections to the address are refused. Those that are open stay.
+/// Refuses connections to the address from now on. Open connections stay.
 pub fn refuse(at: SocketAddr) {
     with_net(|net| net.listeners.remove(&at));
 }
 
-/// Sends this to the client.
+/// Sends bytes to the client.
 pub fn send(conn: ConnId, bytes: Vec<u8>) {
     let Some((wire, client)) = with_net(|net| {
         let conn = net.conns.get(&conn).filter(|conn| conn.service.is_some())?;
@@ -253,7 +251,7 @@ pub fn send(conn: ConnId, bytes: Vec<u8>) {
     }
 }
 
-/// Closes the service's end: the client reads an end behind what was sent.
+/// Closes the service's end. The client reads all sent bytes and then the end.
 pub fn close(conn: ConnId) {
     if let Some((wire, client)) = take_server_end(conn) {
         wire.send(move || client.receive_end());
@@ -275,8 +273,8 @@ fn take_server_end(conn: ConnId) -> Option<(Rc<Wire>, Arc<Socket>)> {
     })
 }
 
-/// A server is gone: its address refuses, and its ends of connections are closed without a call of
-/// the service. The clients hear of it, unless it went `silently`.
+/// Ends a server: its address refuses connections, and its ends of connections are closed without a
+/// call of the service. The clients see the closed connections, unless the server ends `silently`.
 pub fn server_gone(at: SocketAddr, silently: bool) {
     refuse(at);
     for connection in connections().into_iter().filter(|connection| connection.to == at) {
@@ -290,7 +288,7 @@ pub fn server_gone(at: SocketAddr, silently: bool) {
 
 // ---- faults ----
 
-/// The connections whose two ends are open, as far as the ends know.
+/// The connections that both ends believe to be open.
 pub fn connections() -> Vec<Connection> {
     with_net(|net| {
         let open = net.conns.values().filter(|conn| conn.service.is_some() && !conn.is_client_gone);
@@ -298,11 +296,11 @@ pub fn connections() -> Vec<Connection> {
     })
 }
 
-/// Cuts a connection: both ends hear of it.
+/// Cuts a connection: both ends see the reset.
 pub fn cut(conn: ConnId) {
     core::with(|sim| sim.note(&format!("connection {conn} is cut")));
     if let Some(up) = with_net(|net| net.conns.get(&conn).map(|conn| conn.up.clone())) {
-        // The service hears first what is on its way.
+        // The service first gets the bytes that are under way.
         up.send(move || client_is_gone(conn));
     }
     let down =
@@ -312,7 +310,7 @@ pub fn cut(conn: ConnId) {
     }
 }
 
-/// One side finds its end closed; the other one hears nothing of it.
+/// Closes a connection for one end. The other end does not notice it.
 pub fn half_open(conn: ConnId, closed: Side) {
     core::with(|sim| sim.note(&format!("connection {conn} is closed for its {closed:?} alone")));
     let Some((up, down, client)) = with_net(|net| {
@@ -333,7 +331,7 @@ pub fn half_open(conn: ConnId, closed: Side) {
     }
 }
 
-/// What becomes of what goes from one host to another, from now on and of what is on its way.
+/// Sets what the link does with messages, including those under way.
 pub fn set_flow(from: IpAddr, to: IpAddr, flow: Flow) {
     core::with(|sim| sim.note(&format!("{from} to {to}: {flow:?}")));
     let held = with_net(|net| {
@@ -346,23 +344,24 @@ pub fn set_flow(from: IpAddr, to: IpAddr, flow: Flow) {
     }
 }
 
-/// How long it takes from one host to another, at least and at most.
+/// Sets the shortest and the longest time from one host to another.
 pub fn set_delay(from: IpAddr, to: IpAddr, least: Duration, most: Duration) {
     with_net(|net| net.links.entry((from, to)).or_default().delay = Some((least, most)));
 }
 
-/// How long it takes where nothing else was set.
+/// Sets the delay of links that have no delay of their own.
 pub fn set_default_delay(least: Duration, most: Duration) {
     with_net(|net| net.delay = (least, most));
 }
 
-/// A host that is down hears nothing and says nothing.
+/// Takes a host off the network, or connects it again.
 pub fn set_host_down(ip: IpAddr, is_down: bool) {
     core::with(|sim| sim.note(&format!("host {ip} is {}", if is_down { "down" } else { "up" })));
     with_net(|net| if is_down { net.down.insert(ip) } else { net.down.remove(&ip) });
 }
 
-/// What a name resolves to, and how long that takes. No address: it cannot be resolved.
+/// Sets the addresses of a name, and how long it takes to resolve it. Without an address the name
+/// cannot be resolved.
 pub fn set_name(name: &str, ips: Vec<IpAddr>, takes: Duration) {
     with_net(|net| net.names.insert(name.to_owned(), Name { ips, takes }));
 }
@@ -436,7 +435,7 @@ pub(crate) fn client_sends(client: &Arc<Socket>, bytes: Vec<u8>) {
     });
 }
 
-/// The client has closed its end.
+/// Closes the client's end.
 pub(crate) fn client_closes(conn: ConnId) {
     let up = with_net(|net| {
         let open = net.conns.get_mut(&conn)?;
@@ -448,7 +447,7 @@ pub(crate) fn client_closes(conn: ConnId) {
     }
 }
 
-/// The service hears that the client's end is closed.
+/// Reports the end of the client to the service.
 fn client_is_gone(conn: ConnId) {
     let service = with_net(|net| {
         let open = net.conns.get_mut(&conn)?;

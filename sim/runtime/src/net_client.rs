@@ -1,4 +1,4 @@
-//! Sockets and the wait for them, as `mio`'s on Linux: a poll tells of each change once
+//! Sockets and polls, with the interface of `mio` on Linux: a poll reports each change once
 //! (edge-triggered).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +16,7 @@ use crate::thread;
 use crate::time::Instant;
 use crate::trace::Op;
 
-/// So many bytes a sender's system takes before the receiver's has them.
+/// The number of bytes that the sender's system buffers until the receiver's system has them.
 const BUFFER: usize = 64 << 10;
 
 // ---- the socket ----
@@ -31,19 +31,19 @@ pub(crate) struct Socket {
 #[derive(Default)]
 struct SocketState {
     is_established: bool,
-    /// The client closed it.
+    /// The client has closed the socket.
     is_shut: bool,
     received: VecDeque<u8>,
-    /// Nothing comes behind what was received.
+    /// Nothing follows the bytes that were received.
     is_at_end: bool,
-    /// Told once.
+    /// An error that is reported once.
     error: Option<ErrorKind>,
     has_failed: bool,
-    /// What was written and has not arrived.
+    /// The number of written bytes that have not arrived.
     unsent: usize,
-    /// Where changes are told.
+    /// The poll to which changes are reported.
     registration: Option<(Weak<PollShared>, Token, Interest)>,
-    /// Threads that wait for this socket alone.
+    /// The threads that wait for this socket alone.
     waiters: Vec<Tid>,
 }
 
@@ -86,7 +86,7 @@ impl Socket {
         self.from
     }
 
-    /// Something happened to it: whoever waits for it looks.
+    /// Changes the state and wakes all threads that wait for this socket.
     fn change(&self, change: impl FnOnce(&mut SocketState)) {
         let mut state = self.state.lock();
         change(&mut state);
@@ -126,7 +126,7 @@ impl Socket {
         });
     }
 
-    /// So many bytes have left the buffer.
+    /// Notes that so many bytes have left the buffer.
     pub(crate) fn taken(&self, bytes: usize) {
         let was_full = self.state.lock().unsent >= BUFFER;
         if was_full {
@@ -169,7 +169,7 @@ impl TcpStream {
         Ok(())
     }
 
-    /// What went wrong since the last call.
+    /// The error since the last call.
     ///
     /// # Errors
     ///
@@ -178,11 +178,11 @@ impl TcpStream {
         Ok(self.0.state.lock().error.take().map(io::Error::from))
     }
 
-    /// The other end, once it is connected.
+    /// The address of the other end, once the socket is connected.
     ///
     /// # Errors
     ///
-    /// If it is not.
+    /// If the socket is not connected.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         let state = self.0.state.lock();
         if state.is_established && !state.has_failed {
@@ -192,7 +192,7 @@ impl TcpStream {
         }
     }
 
-    /// Closes it, in both directions.
+    /// Closes the socket, in both directions.
     ///
     /// # Errors
     ///
@@ -253,7 +253,7 @@ impl Write for &TcpStream {
                 return Err(ErrorKind::WouldBlock.into());
             }
             let length = bytes.len().min(BUFFER - state.unsent);
-            // Now and then the system takes only a part.
+            // Now and then the system takes only a part of the bytes.
             let length = core::with(|sim| {
                 let mut rng = sim.net_rng.borrow_mut();
                 if length > 1 && rng.u32(..100) == 0 { rng.usize(1..length) } else { length }
@@ -276,15 +276,15 @@ impl fmt::Debug for TcpStream {
     }
 }
 
-/// What an event loop waits for at a connected socket, and a wait for one socket alone.
+/// The registration of a connected socket with a poll, and the wait for a single socket.
 pub mod socket {
     use super::*;
 
-    /// As epoll: a change that is there already is told.
+    /// As with epoll, a change that is there already is reported.
     ///
     /// # Errors
     ///
-    /// If it is registered.
+    /// If the socket is registered already.
     pub fn register(
         socket: &TcpStream,
         registry: &Registry,
@@ -299,11 +299,11 @@ pub mod socket {
         Ok(())
     }
 
-    /// Changes what is waited for; what is there already is told.
+    /// Changes the events to report. An event that is there already is reported.
     ///
     /// # Errors
     ///
-    /// If it is not registered.
+    /// If the socket is not registered.
     pub fn reregister(
         socket: &TcpStream,
         registry: &Registry,
@@ -327,11 +327,11 @@ pub mod socket {
         }
     }
 
-    /// Nothing more is told of it.
+    /// Ends the reports about this socket.
     ///
     /// # Errors
     ///
-    /// If it is not registered.
+    /// If the socket is not registered.
     pub fn deregister(socket: &TcpStream, registry: &Registry) -> io::Result<()> {
         core::point(Op::Register, socket.0.conn.0);
         match socket.0.state.lock().registration.take() {
@@ -343,8 +343,8 @@ pub mod socket {
         }
     }
 
-    /// Waits until there is something to read, or an end or a failure to find. False: not in this
-    /// time, or a signal came.
+    /// Waits until there are bytes to read, an end or an error. Returns false if the time is over
+    /// or a signal came.
     ///
     /// # Errors
     ///
@@ -382,7 +382,7 @@ struct PollShared {
 
 #[derive(Default)]
 struct Changes {
-    /// What has changed since the last poll, in order.
+    /// The tokens with changes since the last poll, in order.
     tokens: VecDeque<Token>,
     waker: Option<Token>,
     waiter: Option<Tid>,
@@ -399,7 +399,7 @@ impl PollShared {
         }
     }
 
-    /// Another socket may be registered with the token by now.
+    /// Forgets the socket, unless another one is registered with its token by now.
     fn forget(&self, token: Token, socket: &Arc<Socket>) {
         let mut sources = self.sources.lock();
         if sources.get(&token.0).is_some_and(|known| Arc::ptr_eq(known, socket)) {
@@ -417,7 +417,7 @@ impl PollShared {
             if Some(token) == waker {
                 return Some(Event { token, is_readable: true, ..Event::none(token) });
             }
-            // As epoll, which looks at the socket when it tells of it.
+            // Like epoll, this reads the state of the socket when it reports the event.
             let socket = self.sources.lock().get(&token.0).cloned()?;
             let state = socket.state.lock();
             let interest = state.registration.as_ref().map(|(_, _, interest)| *interest)?;
@@ -456,7 +456,7 @@ pub struct Event {
 }
 
 impl Poll {
-    /// With nothing registered.
+    /// A poll with no registered sockets.
     ///
     /// # Errors
     ///
@@ -470,12 +470,12 @@ impl Poll {
         Ok(Poll { registry: Registry(Arc::new(shared)) })
     }
 
-    /// Where sockets are registered.
+    /// The registry of this poll.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// Waits until something has changed. The timeout counts full milliseconds, as epoll's.
+    /// Waits until something has changed. Like epoll's, the timeout counts full milliseconds.
     ///
     /// # Errors
     ///
@@ -517,7 +517,7 @@ impl Poll {
 }
 
 impl Registry {
-    /// The same registry.
+    /// Another handle of this registry.
     ///
     /// # Errors
     ///
@@ -542,7 +542,7 @@ impl Registry {
 }
 
 impl Waker {
-    /// Its changes bear this token.
+    /// A waker whose events have this token.
     ///
     /// # Errors
     ///
@@ -552,7 +552,7 @@ impl Waker {
         Ok(Waker { poll: registry.0.clone(), token })
     }
 
-    /// Ends the wait of the poll, or the next one.
+    /// Ends the current wait of the poll, or its next one.
     ///
     /// # Errors
     ///
@@ -565,12 +565,12 @@ impl Waker {
 }
 
 impl Events {
-    /// For any number.
+    /// An empty list, for any number of events.
     pub fn with_capacity(_: usize) -> Events {
         Events::default()
     }
 
-    /// All of them.
+    /// All events of the list.
     pub fn iter(&self) -> std::slice::Iter<'_, Event> {
         self.0.iter()
     }
@@ -596,7 +596,7 @@ impl Event {
         }
     }
 
-    /// Whose.
+    /// The token of the socket or waker.
     pub fn token(&self) -> Token {
         self.token
     }
@@ -624,11 +624,11 @@ impl Event {
 
 // ---- names ----
 
-/// Looks a name up; blocks.
+/// Resolves a name. It blocks.
 ///
 /// # Errors
 ///
-/// If the world gave it no address.
+/// If the world has no address for the name.
 pub fn resolve(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     core::point(Op::Resolve, 0);
     let (ips, takes) = net::lookup(name);

@@ -1,4 +1,4 @@
-//! What is made once: in a value, or in a process.
+//! Values that are made once: in a `OnceLock`, or in each process.
 
 use std::any::Any;
 use std::ops::Deref;
@@ -6,8 +6,8 @@ use std::ops::Deref;
 use crate::core;
 use crate::sync::Mutex;
 
-/// See `std::sync::OnceLock`. Std's would block the whole simulation if the function that makes the
-/// value waited.
+/// See `std::sync::OnceLock`. With std's type, a function that makes the value and waits would
+/// block the whole simulation.
 #[derive(Debug)]
 pub struct OnceLock<T> {
     value: std::sync::OnceLock<T>,
@@ -15,22 +15,22 @@ pub struct OnceLock<T> {
 }
 
 impl<T> OnceLock<T> {
-    /// Not made yet.
+    /// A cell without a value.
     pub fn new() -> OnceLock<T> {
         OnceLock { value: std::sync::OnceLock::new(), making: Mutex::new(()) }
     }
 
-    /// The value, if it is there.
+    /// The value, if there is one.
     pub fn get(&self) -> Option<&T> {
         self.value.get()
     }
 
-    /// Sets it; it comes back if there is one.
+    /// Sets the value. Returns it if there is one already.
     pub fn set(&self, value: T) -> Result<(), T> {
         self.value.set(value)
     }
 
-    /// The value, made if it is not there.
+    /// The value; the first call makes it.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         if self.value.get().is_none() {
             let _making = self.making.lock();
@@ -55,13 +55,13 @@ pub struct LazyLock<T: 'static> {
 }
 
 impl<T: Send + Sync> LazyLock<T> {
-    /// Made by this when it is first needed, which must not wait.
+    /// A static whose value is made at its first use, by a function that must not wait.
     pub const fn new(make: fn() -> T) -> LazyLock<T> {
         LazyLock { make }
     }
 
     fn value(&self) -> &'static T {
-        // Only to find it again: no decision depends on the address.
+        // The address only identifies the static; no decision depends on it.
         let key = std::ptr::from_ref(self).addr();
         core::with(|sim| {
             let process =

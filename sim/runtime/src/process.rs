@@ -1,4 +1,4 @@
-//! Processes: threads that share an address, a clock and statics, and that end together.
+//! Processes: threads with a common address, clock and statics, which end together.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -21,23 +21,23 @@ impl fmt::Display for ProcessId {
     }
 }
 
-/// What a new process is like.
+/// The settings of a new process.
 #[derive(Clone, Debug)]
 pub struct ProcessSettings {
-    /// For people.
+    /// The name, for people.
     pub name: String,
     /// Its host. Faults of the network happen between hosts.
     pub ip: IpAddr,
-    /// What its clocks show when the run begins.
+    /// The time that its clocks show when the run begins.
     pub clock: Duration,
-    /// By how many millionths its clocks run too fast; below zero: too slow.
+    /// How much too fast its clocks run, in millionths; below zero they run too slowly.
     pub drift_ppm: i64,
-    /// By how much its wall clock is wrong, in milliseconds.
+    /// The error of its wall clock, in milliseconds.
     pub wall_offset_ms: i64,
 }
 
 impl ProcessSettings {
-    /// With clocks that are right.
+    /// A process whose clocks are right.
     pub fn new(name: &str, ip: impl Into<IpAddr>) -> ProcessSettings {
         ProcessSettings {
             name: name.to_owned(),
@@ -52,22 +52,23 @@ impl ProcessSettings {
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Death {
-    /// Its host's system closes its sockets, and the other ends hear of it.
+    /// The system of its host closes its sockets, and the other ends notice it.
     Killed,
-    /// Its host is gone, and nobody hears anything.
+    /// Its host is gone, and the other ends notice nothing.
     PowerLost,
 }
 
 /// A process's clocks, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clock {
-    /// When the rate was set last: by the world's time, and by this clock.
+    /// The moment at which the rate was last set: by the world's time, and by this clock.
     world: u64,
     local: u64,
     drift_ppm: i64,
-    /// So long its host has slept: the monotonic clock stood then, the boot-time clock did not.
+    /// The time that its host has slept: the monotonic clock stopped then, the boot-time clock did
+    /// not.
     slept: u64,
-    /// How many sleeps there are at once, and since when, by the boot-time clock, there is one.
+    /// The number of current sleeps, and their begin by the boot-time clock.
     sleeps: u32,
     asleep_since: u64,
     wall_offset_ms: i64,
@@ -75,7 +76,7 @@ pub(crate) struct Clock {
 
 const MILLION: i128 = 1_000_000;
 
-/// What wall clocks show when the run begins: 2025-01-01, in milliseconds since 1970.
+/// The time of wall clocks when the run begins: 2025-01-01, in milliseconds since 1970.
 const EPOCH_MS: i64 = 1_735_689_600_000;
 
 impl Clock {
@@ -92,7 +93,7 @@ impl Clock {
         self.boot(now).saturating_sub(self.slept)
     }
 
-    /// The first time of the world at which the monotonic clock shows this.
+    /// The first time of the world at which the monotonic clock shows this time.
     pub(crate) fn global_at(&self, monotonic: u64) -> u64 {
         let left = i128::from(monotonic.saturating_add(self.slept)) - i128::from(self.local);
         let left = (left.max(0) * MILLION + self.rate() - 1) / self.rate();
@@ -110,12 +111,12 @@ pub(crate) struct Process {
     pub(crate) ip: IpAddr,
     pub(crate) clock: Clock,
     is_alive: bool,
-    /// By how many it is stopped.
+    /// The number of stops in force.
     stops: u32,
-    /// When its current stop began, and how long all earlier ones lasted, in the world's time.
+    /// The begin of the current stop, and the length of all earlier ones, in the world's time.
     stopped_at: u64,
     stopped_for: u64,
-    /// What its statics hold, by their addresses.
+    /// The values of its statics, by their addresses.
     pub(crate) statics: BTreeMap<usize, &'static (dyn Any + Send + Sync)>,
 }
 
@@ -172,12 +173,12 @@ pub fn spawn(settings: ProcessSettings, main: impl FnOnce() + Send + 'static) ->
     })
 }
 
-/// The process that the caller is a thread of; none for the world.
+/// The process of the calling thread; none for the world.
 pub fn this_process() -> Option<ProcessId> {
     core::with(Sim::current_process)
 }
 
-/// As it was given.
+/// The process's name.
 pub fn process_name(process: ProcessId) -> String {
     core::with(|sim| sim.processes.borrow()[process.0].name.clone())
 }
@@ -194,7 +195,7 @@ pub fn exit() -> ! {
     core::with(|sim| sim.vanish())
 }
 
-/// Ends it: none of its threads runs again. What they held is lost.
+/// Ends a process: none of its threads runs again. Locks that they hold are never released.
 pub fn kill(process: ProcessId, death: Death) {
     let was_alive = core::with(|sim| {
         let was_alive =
@@ -210,8 +211,8 @@ pub fn kill(process: ProcessId, death: Death) {
     }
 }
 
-/// From now on its threads do not run, while the world goes on. It may be stopped several times
-/// over.
+/// Stops a process: its threads do not run, while the world goes on. Several stops may be in force
+/// at once.
 pub fn stop(process: ProcessId) {
     core::with(|sim| {
         sim.note(&format!("process {process} is stopped"));
@@ -224,7 +225,7 @@ pub fn stop(process: ProcessId) {
     });
 }
 
-/// Takes one `stop` back.
+/// Ends one `stop`.
 pub fn resume(process: ProcessId) {
     core::with(|sim| {
         sim.note(&format!("process {process} goes on"));
@@ -244,7 +245,7 @@ pub fn resume(process: ProcessId) {
     });
 }
 
-/// For how long it has been stopped until now, all in all. Its host's sleep counts too.
+/// How long a process has been stopped until now, including the sleeps of its host.
 pub fn stopped_for(process: ProcessId) -> Duration {
     core::with(|sim| {
         let process = &sim.processes.borrow()[process.0];
@@ -253,13 +254,13 @@ pub fn stopped_for(process: ProcessId) -> Duration {
     })
 }
 
-/// From now on the clocks of this process run too fast by so many millionths.
+/// Sets how much too fast the clocks of this process run, in millionths.
 pub fn set_drift(process: ProcessId, drift_ppm: i64) {
     change_clock(process, |clock| clock.drift_ppm = drift_ppm);
 }
 
-/// The host of this process sleeps for so long: nothing of the process runs, and its monotonic
-/// clock stands, but its boot-time clock goes on.
+/// Lets the host of this process sleep: the process does not run, its monotonic clock stops, and
+/// its boot-time clock goes on.
 pub fn sleep_host(process: ProcessId, lasts: Duration) {
     stop(process);
     change_clock(process, |clock| {
@@ -269,8 +270,7 @@ pub fn sleep_host(process: ProcessId, lasts: Duration) {
         clock.sleeps += 1;
     });
     core::after(lasts, move || {
-        // Two sleeps that overlap are one: its time counts once, or the monotonic clock would go
-        // back.
+        // Two sleeps that overlap count as one. Otherwise the monotonic clock would go back.
         change_clock(process, |clock| {
             clock.sleeps -= 1;
             if clock.sleeps == 0 {
@@ -291,14 +291,14 @@ fn change_clock(process: ProcessId, change: impl FnOnce(&mut Clock)) {
     core::with(|sim| sim.set_timers_again(process));
 }
 
-/// What the boot-time clock of this process shows.
+/// The time on the boot-time clock of this process.
 pub fn clock_of(process: ProcessId) -> Duration {
     core::with(|sim| {
         Duration::from_nanos(sim.processes.borrow()[process.0].clock.boot(sim.now.get()))
     })
 }
 
-/// Where this process runs, for people who look for it.
+/// The host and the process, as a text for people.
 pub fn host_and_process() -> String {
     core::with(|sim| match sim.current_process() {
         Some(process) => format!("{}:{process}", sim.processes.borrow()[process.0].ip),

@@ -1,4 +1,4 @@
-//! A mutex as `parking_lot`'s: no poisoning, no fairness.
+//! A mutex with the interface of `parking_lot`'s: no poisoning, no fairness.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -12,16 +12,16 @@ const NOBODY: usize = usize::MAX;
 /// See `parking_lot::Mutex`.
 pub struct Mutex<T: ?Sized> {
     id: u64,
-    /// The thread that holds it, for the trace of a deadlock.
+    /// The thread that holds the mutex, for the trace of a deadlock.
     owner: AtomicUsize,
     waiters: parking_lot::Mutex<Vec<Tid>>,
     value: parking_lot::Mutex<T>,
 }
 
-/// Locks until it is dropped.
+/// Holds the mutex until it is dropped.
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
-    /// Taken when it is dropped.
+    /// Taken out when the guard is dropped.
     value: Option<parking_lot::MutexGuard<'a, T>>,
 }
 
@@ -43,7 +43,7 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits until nobody else has it.
+    /// Waits until no other thread holds the mutex.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         core::point(Op::Lock, self.id);
         loop {

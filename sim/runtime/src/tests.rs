@@ -1,4 +1,4 @@
-//! The world by itself, with small programs in it.
+//! Tests of the simulated world itself, with small programs.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -31,8 +31,8 @@ fn fork(body: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
     thread::spawn(body)
 }
 
-/// No thread loses its processor: what the world does at some time finds the threads where they
-/// should be by then.
+/// A policy that never takes the processor from a thread. So an action of the world at a certain
+/// time finds the threads at the expected place.
 fn calm(seed: u64) -> Config {
     let policy = Policy { run_length: 3, preempt_one_in: 0, longest_preemption: Duration::ZERO };
     Config { policy: Some(policy), ..Config::seed(seed) }
@@ -90,7 +90,7 @@ fn a_mutex_excludes_and_the_same_seed_is_the_same_run() {
 }
 
 #[test]
-fn threads_that_share_without_a_mutex_are_caught_in_between() {
+fn threads_that_share_without_a_mutex_interleave() {
     let lost = (0..50).any(|seed| {
         let count = Arc::new(AtomicU64::new(0));
         let shared = count.clone();
@@ -110,7 +110,8 @@ fn threads_that_share_without_a_mutex_are_caught_in_between() {
     assert!(lost);
 }
 
-/// Whoever looks before it registers sleeps through the news that comes in between.
+/// A thread that checks the state before it registers sleeps through a change that comes in
+/// between.
 #[test]
 fn a_lost_wake_up_is_found_as_a_deadlock() {
     let found = (0..100).any(|seed| {
@@ -138,7 +139,7 @@ fn a_lost_wake_up_is_found_as_a_deadlock() {
 }
 
 #[test]
-fn a_mutex_that_is_taken_twice_is_told_of() {
+fn a_mutex_that_is_taken_twice_is_reported() {
     let report = alone(1, || {
         let mutex = Mutex::new(());
         let _first = mutex.lock();
@@ -148,9 +149,9 @@ fn a_mutex_that_is_taken_twice_is_told_of() {
     assert!(report.failures[0].text.contains("second time"));
 }
 
-/// In a process of its own, which the watchdog ends.
+/// The test runs in a process of its own, which the watchdog ends.
 #[test]
-fn a_thread_that_never_comes_to_a_scheduling_point_is_told_of() {
+fn a_thread_without_scheduling_points_is_reported() {
     const STUCK: &str = "ZK_SIM_STUCK";
     if std::env::var_os(STUCK).is_some() {
         let config = Config { watchdog: Some(100 * MS), ..Config::seed(1) };
@@ -166,7 +167,7 @@ fn a_thread_that_never_comes_to_a_scheduling_point_is_told_of() {
             });
         });
     }
-    let name = "tests::a_thread_that_never_comes_to_a_scheduling_point_is_told_of";
+    let name = "tests::a_thread_without_scheduling_points_is_reported";
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     let output = command.args(["--exact", name, "--nocapture"]).env(STUCK, "1").output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
@@ -175,7 +176,7 @@ fn a_thread_that_never_comes_to_a_scheduling_point_is_told_of() {
 }
 
 #[test]
-fn a_panic_is_told_of_with_its_thread() {
+fn a_panic_is_reported_with_its_thread() {
     let report = alone(1, || {
         let thread =
             thread::Builder::new().name("clumsy".to_owned()).spawn(|| panic!("oh")).unwrap();
@@ -186,7 +187,7 @@ fn a_panic_is_told_of_with_its_thread() {
 }
 
 #[test]
-fn channels_keep_the_order_and_tell_of_their_end() {
+fn channels_keep_the_order_and_report_their_end() {
     for seed in 0..50 {
         good(&alone(seed, || {
             let (sender, receiver) = bounded(2);
@@ -242,7 +243,7 @@ fn a_timeout_ends_at_its_nanosecond() {
             let (_sender, receiver) = bounded::<()>(1);
             let start = now();
             thread::sleep(Duration::from_nanos(123_456_789));
-            // The sleep itself is a step, and takes a microsecond.
+            // The sleep itself is a step and takes a microsecond.
             let slept = now() - start;
             assert!(
                 slept >= Duration::from_nanos(123_456_789) && slept < Duration::from_millis(150),
@@ -316,7 +317,7 @@ fn each_process_has_its_own_clock_and_it_may_drift() {
             set_drift(process, -500_000);
             assert_eq!(clock_of(process), before);
         });
-        // Two sleeps that overlap: a minute in all.
+        // Two sleeps that overlap: one minute altogether.
         after(Duration::from_millis(10_700), move || sleep_host(process, Duration::from_secs(40)));
         after(Duration::from_millis(20_700), move || sleep_host(process, Duration::from_secs(50)));
     }));
@@ -345,7 +346,7 @@ fn each_process_has_its_own_statics() {
     assert_eq!(seen, [(1, 1), (2, 2), (3, 3)]);
 }
 
-/// Counts every millisecond.
+/// A process that counts every millisecond.
 fn ticking(number: u8) -> (ProcessId, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let ticks = count.clone();
@@ -408,7 +409,7 @@ fn the_end_of_main_ends_the_process() {
 
 // ---- the network ----
 
-/// Answers each byte with the next one; closes after a 9.
+/// A service that answers each byte with the next one, and closes after a 9.
 #[derive(Default)]
 struct Echo {
     opened: Vec<ConnId>,
@@ -461,7 +462,7 @@ impl Client {
         Client { poll, socket }
     }
 
-    /// Waits for an event, for at most a second.
+    /// Waits for an event, for a second at most.
     fn event(&mut self) -> bool {
         let mut events = Events::with_capacity(4);
         let until = Instant::now() + Duration::from_secs(1);
@@ -482,7 +483,7 @@ impl Client {
         self
     }
 
-    /// Reads exactly so many bytes, or the error or end that comes before.
+    /// Reads exactly so many bytes, or returns the error or the end that comes before.
     fn read(&mut self, length: usize) -> Result<Vec<u8>, ErrorKind> {
         let mut all = Vec::new();
         while all.len() < length {
@@ -511,7 +512,7 @@ impl Client {
 }
 
 #[test]
-fn bytes_go_there_and_back_in_order_and_ends_are_told() {
+fn bytes_pass_in_order_in_both_directions_and_ends_are_reported() {
     for seed in 0..50 {
         let report = run(calm(seed), || {
             let service = echo();
@@ -539,7 +540,7 @@ fn bytes_go_there_and_back_in_order_and_ends_are_told() {
 }
 
 #[test]
-fn what_happens_to_a_connection_is_found_at_its_ends_and_nowhere_else() {
+fn a_fault_of_a_connection_shows_at_its_ends_and_at_no_other_connection() {
     for seed in 0..20 {
         good(&run(calm(seed), || {
             let service = echo();
@@ -547,13 +548,13 @@ fn what_happens_to_a_connection_is_found_at_its_ends_and_nowhere_else() {
                 let mut cut = Client::connect().connected();
                 let mut deaf = Client::connect().connected();
                 let mut left = Client::connect().connected();
-                thread::sleep(10 * MS); // the world cuts them
+                thread::sleep(10 * MS); // the world cuts the connections meanwhile
                 assert_eq!(cut.read(1), Err(ErrorKind::ConnectionReset));
                 deaf.write(&[1]);
                 assert_eq!(
                     deaf.read(1),
                     Err(ErrorKind::TimedOut),
-                    "the server's end is gone, and it hears nothing"
+                    "the server's end is closed, and the service gets nothing"
                 );
                 assert_eq!(left.read(1), Err(ErrorKind::ConnectionReset));
                 finish();
@@ -582,15 +583,15 @@ fn a_frozen_link_delivers_later_and_a_hole_never() {
             echo();
             start(1, || {
                 let mut client = Client::connect().connected();
-                thread::sleep(10 * MS); // frozen
+                thread::sleep(10 * MS); // the link is frozen meanwhile
                 client.write(&[1]);
                 client.write(&[2]);
                 assert_eq!(client.read(1), Err(ErrorKind::TimedOut));
-                thread::sleep(Duration::from_secs(1)); // it thaws
+                thread::sleep(Duration::from_secs(1)); // the link is open again
                 assert_eq!(client.read(2), Ok(vec![2, 3]));
-                thread::sleep(Duration::from_secs(4)); // a hole
+                thread::sleep(Duration::from_secs(4)); // the link is a hole
                 client.write(&[3]);
-                thread::sleep(Duration::from_secs(4)); // no hole any more
+                thread::sleep(Duration::from_secs(4)); // the link is open again
                 client.write(&[4]);
                 assert_eq!(client.read(1), Err(ErrorKind::TimedOut));
                 let mut client = Client::connect().connected();
@@ -643,7 +644,7 @@ fn an_address_without_a_service_refuses_and_a_server_that_goes_resets() {
                     finish();
                 }
             }
-            panic!("nobody said anything");
+            panic!("the service got bytes that no client has sent");
         });
         after(5 * MS, || net::server_gone(server(), false));
     }));

@@ -1,4 +1,4 @@
-//! Threads, as `std::thread`'s.
+//! Threads with the interface of `std::thread`.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -13,7 +13,7 @@ use crate::trace::Op;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId(u64);
 
-/// What can be asked of a thread.
+/// A thread's handle.
 pub struct Thread {
     id: ThreadId,
 }
@@ -25,7 +25,7 @@ impl Thread {
     }
 }
 
-/// What a thread gave, or what it panicked with.
+/// The result of a thread, or the payload of its panic.
 pub type Result<T> = std::thread::Result<T>;
 
 struct Packet<T> {
@@ -33,18 +33,18 @@ struct Packet<T> {
     waiters: parking_lot::Mutex<Vec<Tid>>,
 }
 
-/// To wait for a thread's end.
+/// Waits for the end of a thread.
 pub struct JoinHandle<T> {
     packet: Arc<Packet<T>>,
     thread: Tid,
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits until it has ended.
+    /// Waits until the thread has ended.
     ///
     /// # Errors
     ///
-    /// What it panicked with.
+    /// The payload of the thread's panic.
     pub fn join(self) -> Result<T> {
         core::point(Op::Join, self.thread as u64);
         loop {
@@ -58,20 +58,20 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Whether it has ended.
+    /// Whether the thread has ended.
     pub fn is_finished(&self) -> bool {
         self.packet.result.lock().is_some()
     }
 }
 
-/// Makes a thread with a name.
+/// Builds a thread with a name.
 #[derive(Debug, Default)]
 pub struct Builder {
     name: Option<String>,
 }
 
 impl Builder {
-    /// Without a name.
+    /// A builder without a name.
     pub fn new() -> Builder {
         Builder::default()
     }
@@ -82,7 +82,7 @@ impl Builder {
         Builder { name: Some(name) }
     }
 
-    /// Starts it, in the process of the calling thread.
+    /// Starts the thread in the process of the calling thread.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ pub fn this_thread() -> ThreadId {
     ThreadId(thread.map_or(0, |thread| thread as u64 + 1))
 }
 
-/// Waits for so long.
+/// Waits for this time.
 pub fn sleep(pause: Duration) {
     core::point(Op::Sleep, 0);
     core::with(|sim| {
@@ -145,7 +145,7 @@ pub fn sleep(pause: Duration) {
     });
 }
 
-/// Lets others run.
+/// Lets other threads run.
 pub fn yield_now() {
     core::point(Op::Yield, 0);
 }

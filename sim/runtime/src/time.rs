@@ -1,4 +1,4 @@
-//! The clocks of the process that asks.
+//! The clocks of the calling process.
 
 use std::ops::{Add, AddAssign, Sub};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,7 +15,7 @@ fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What this process's clock shows; the world's own time outside of processes.
+/// The time on this process's clock; outside of processes, the world's time.
 fn read(of: impl Fn(&Clock, u64) -> u64) -> u64 {
     core::point(Op::Clock, 0);
     core::with(|sim| shown(sim, of))
@@ -107,7 +107,7 @@ pub fn boot_time() -> Duration {
     Duration::from_nanos(read(Clock::boot))
 }
 
-/// What the wall clock shows.
+/// The time on the wall clock.
 pub fn wall_time() -> SystemTime {
     core::point(Op::Clock, 1);
     let ms = core::with(|sim| match sim.current_process() {

@@ -1,14 +1,14 @@
-//! What happened: the last steps and notes, and a hash over all of them.
+//! The trace of a run: the last steps and notes, and a hash over all of them.
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use crate::core::{self, Tid};
 
-/// So many steps are kept, and as many notes.
+/// The number of steps that are kept, and the number of notes.
 const KEPT: usize = 4_000;
 
-/// What a thread does at a scheduling point.
+/// The operation of a thread at a scheduling point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Op {
@@ -55,7 +55,7 @@ struct Note {
 
 pub(crate) struct Trace {
     verbose: bool,
-    /// Texts, and how many notes had each of them.
+    /// The texts to count, with the number of notes that contain each.
     counted: Vec<(String, u64)>,
     hash: u64,
     steps: VecDeque<Step>,
@@ -111,7 +111,7 @@ impl Trace {
         self.hash
     }
 
-    /// All that is kept, in order.
+    /// All entries that are kept, in order.
     pub(crate) fn lines(&self, name: impl Fn(Tid) -> String) -> Vec<String> {
         let steps = self.steps.iter().map(|step| {
             (

@@ -1,5 +1,5 @@
-//! One copy of the parts of the library, with a world whose schedule is explored. `build.rs` puts
-//! the library's own files in their places below this one.
+//! One copy of the parts of the library, in a world whose schedules are explored. `build.rs` adds
+//! the library's own files below this one.
 
 pub mod cancel;
 pub mod clock;

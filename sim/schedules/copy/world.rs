@@ -1,14 +1,15 @@
-//! The library's world (`src/world.rs`) under an explored schedule: locks, channels, one-time cells
-//! and the clock, with the names and the meaning that the library knows them by. `engine` is loom
-//! or shuttle.
+//! Replaces the library's world (`src/world.rs`) under an explored schedule: locks, channels,
+//! one-time cells and the clock, with the names and the meaning that the library expects. `engine`
+//! is loom or shuttle.
 //!
 //! A channel is a queue behind one lock. A thread that waits for several channels and a deadline
-//! registers one waker with each of them, as `crossbeam-channel` does it. The clock stands until a
-//! scenario advances it, so a deadline comes at every possible moment of the others' steps.
+//! registers one waker with each of them, as `crossbeam-channel` does. The clock stands still until
+//! a scenario advances it, so a deadline comes at every possible moment of the other threads'
+//! steps.
 //!
 //! All threads of an explored execution run on one thread of the operating system, one at a time.
-//! A plain thread-local is therefore shared by them, and the standard library's atomics, which the
-//! engine does not see, are plain counters for the scenarios' own notes.
+//! So all of them share a plain thread-local, and the standard library's atomics, which the engine
+//! does not see, are plain counters for the scenarios' own notes.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -47,7 +48,7 @@ pub fn explore(f: impl Fn() + Send + Sync + 'static) {
     explore_up_to(None, f);
 }
 
-/// Explores the schedules of `f` in which a thread that could go on loses the processor at most so
+/// Explores the schedules of `f` in which threads that could continue lose the processor at most so
 /// many times.
 pub fn explore_up_to(preemptions: Option<usize>, f: impl Fn() + Send + Sync + 'static) {
     engine::explore(preemptions, move || {
@@ -72,9 +73,9 @@ impl<T> Mutex<T> {
     }
 }
 
-/// As `std::sync::OnceLock`: who finds the value also sees all that its writer did before. The
-/// value itself lies in a cell that the engine does not know; the flag that it knows says whether
-/// it may be seen.
+/// As `std::sync::OnceLock`: a thread that finds the value also sees all earlier writes of its
+/// writer. The value itself is in a cell that the engine does not know; the engine knows the flag
+/// that says whether the value is there.
 pub struct OnceLock<T> {
     is_set: AtomicBool,
     setting: Mutex<()>,
@@ -126,8 +127,8 @@ impl Clock {
         CLOCK.with_borrow(|clock| clock.clone()).expect("a scenario runs inside explore()")
     }
 
-    /// Reads the newest time, and orders nothing else: a clock is no means to pass news on. Only a
-    /// read that also writes is sure to find the newest value.
+    /// Reads the newest time, and orders nothing else: the clock must not synchronise threads. Only
+    /// a read that also writes is sure to find the newest value.
     fn now(&self) -> Duration {
         Duration::from_nanos(self.nanos.fetch_add(0, Ordering::Relaxed))
     }
@@ -139,7 +140,7 @@ impl Clock {
     }
 }
 
-/// Moves the clock on, and wakes those whose deadline has come.
+/// Advances the clock and wakes the threads whose deadline has come.
 pub fn advance(by: Duration) {
     let clock = Clock::get();
     clock.nanos.fetch_add(u64::try_from(by.as_nanos()).expect("a short time"), Ordering::Relaxed);
@@ -347,14 +348,14 @@ impl<T> Drop for Receiver<T> {
         }
         let mut ends = self.0.state.lock();
         ends.receivers -= 1;
-        // What nobody can receive any more goes, outside the lock.
+        // Messages that no thread can receive any more are dropped outside the lock.
         let lost = if ends.receivers == 0 { std::mem::take(&mut ends.messages) } else { VecDeque::new() };
         drop(ends);
         drop(lost);
     }
 }
 
-/// What a thread can wait for.
+/// An object that a thread can wait for.
 trait Source {
     /// Wakes `waker` when there is something to receive; true if there is already.
     fn register(&self, waker: &Arc<Waker>) -> bool;
@@ -374,8 +375,8 @@ impl<T> Source for Receiver<T> {
     }
 }
 
-/// Waits until one of the sources has something, or the deadline has come. A waker is good for one
-/// wait: who was woken asks all sources again.
+/// Waits until one of the sources has something, or the deadline has come. A waker serves one wait:
+/// after it the thread checks all sources again.
 fn wait(sources: &[&dyn Source], deadline: Option<Instant>) -> Result<(), ReadyTimeoutError> {
     loop {
         let waker = Waker::new();

@@ -1,32 +1,29 @@
 //! Plays small parts of the library under every schedule, or under very many. `tests/schedules` at
 //! the top of the repository builds and runs it.
 //!
-//! The parts are those where threads of one process meet: the local queue with its hand-over
-//! (`local/queue.rs`, `local/`), waits with deadlines and cancel tokens (`limit.rs`,
-//! `cancel.rs`), notifiers and the registry of watches (`session/notifier.rs`), signals (`signal.rs`),
-//! the lease that is read without a lock (`session/lease.rs`, `session/leased_node.rs`), a hold on its way
-//! out (`queue/held_node.rs`) and re-entry (`local/reentry.rs`). They are the library's own files:
-//! `build.rs` puts them in a copy of their own, where `crate::world` is `copy/world.rs`, whose
-//! locks, channels and clock are in the hands of an engine.
+//! The parts are those in which threads of one process meet: the local queue with its hand-over
+//! (`local/queue.rs`, `local/`), waits with deadlines and cancel tokens (`limit.rs`, `cancel.rs`),
+//! notifiers and the registry of watches (`session/notifier.rs`), signals (`signal.rs`), the lease
+//! that is read without a lock (`session/lease.rs`, `session/leased_node.rs`), a hold that is being
+//! released (`queue/held_node.rs`) and re-entry (`local/reentry.rs`). They are the library's own
+//! files: `build.rs` copies them to a place where `crate::world` is `copy/world.rs`, whose locks,
+//! channels and clock an engine controls.
 //!
-//! Two engines, each for what it is good at:
+//! Two engines are used:
 //!
-//! * **loom** tries every schedule of a small world, and every value that the memory model allows
-//!   each read of an atomic to find. Only that can check the lease, whose readers take no lock, and
+//! * **loom** tries every schedule of a small world, and for each read of an atomic every value
+//!   that the memory model allows. Only loom can check the lease, whose readers take no lock, and
 //!   every other place where one thread writes one thing and reads another. It can do so for two to
-//!   four threads that take a few steps each. Where there are too many schedules even so, those
-//!   with two or three preemptions at most are tried.
-//! * **shuttle** tries schedules by chance (half of them by PCT, which aims at bugs that need few
-//!   changes of threads), and knows only one order of all steps. So it can play crowds of nine
-//!   threads.
+//!   four threads with a few steps each. If there are too many schedules even so, it tries those
+//!   with at most two or three preemptions.
+//! * **shuttle** tries random schedules (half of them by PCT, which aims at bugs that need few
+//!   switches), and knows only one order of all steps. So it can play crowds of nine threads.
 //!
-//! Nothing of `shuttle-parking_lot` is used: a lock that two engines share is three lines here. A
-//! shuttle for `crossbeam-channel` does not exist, and no engine has a clock, which a deadline
-//! needs.
+//! `shuttle-parking_lot` is not used: a lock for two engines takes three lines here. There is no
+//! shuttle version of `crossbeam-channel`, and no engine has a clock, which deadlines need.
 //!
 //! Each scenario runs in a process of its own. The copies that are broken on purpose
-//! (`src/mutants.rs`) show that the scenarios can fail: each must fail in the words that are
-//! expected.
+//! (`src/mutants.rs`) show that the scenarios can fail: each must fail with the expected words.
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -36,10 +33,10 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use self::mutants::Mutant;
 
-#[allow(dead_code)] // what is broken, and how, concerns only `build.rs`
+#[allow(dead_code)] // only `build.rs` uses the edits
 mod mutants;
 
-// The library's log goes nowhere.
+// The library's log is dropped.
 macro_rules! warn {
     ($($arg:tt)+) => {
         if false {
@@ -51,18 +48,18 @@ macro_rules! info {
     ($($arg:tt)+) => { warn!($($arg)+) };
 }
 
-/// Its name, and what plays it.
+/// The name and the function of a scenario.
 type Scenario = (&'static str, fn());
 
 include!(concat!(env!("OUT_DIR"), "/copies.rs"));
 
-/// How many schedules this process has played.
+/// The number of schedules that this process has played.
 static PLAYED: AtomicU64 = AtomicU64::new(0);
 
-/// In the process of one scenario: the name of its copy.
+/// The name of the copy, in the process of one scenario.
 const COPY: &str = "ZK_SCHEDULES_COPY";
 
-/// How many schedules of each crowd shuttle plays.
+/// The number of schedules of each crowd that shuttle plays.
 const CROWD: &str = "ZK_SCHEDULES_CROWD";
 
 mod engines {
@@ -80,8 +77,8 @@ mod engines {
     pub mod loom {
         pub use ::loom::{sync, thread};
 
-        /// With `preemptions`, a schedule takes the processor from a thread that could go on at
-        /// most so many times. Without, each schedule is tried.
+        /// With `preemptions`, a schedule takes the processor from a thread that could continue at
+        /// most so many times. Without it, every schedule is tried.
         pub fn explore(preemptions: Option<usize>, f: impl Fn() + Send + Sync + 'static) {
             let mut builder = ::loom::model::Builder::new();
             builder.preemption_bound = preemptions;
@@ -137,7 +134,7 @@ fn play(copy: &str, scenario: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Plays one scenario in another process. What it says, and whether it holds.
+/// Plays one scenario in another process. Returns whether it holds, and its output.
 fn play_apart(copy: &str, scenario: &str) -> Result<(bool, String), Failed> {
     let output = Command::new(std::env::current_exe()?)
         .arg(scenario)
@@ -164,11 +161,11 @@ fn is_found(mutant: &Mutant) -> Result<(), Failed> {
     let copy = format!("mutant_{}", mutant.name);
     let (holds, said) = play_apart(&copy, mutant.scenario)?;
     if holds {
-        return Err(format!("{} does not find it", mutant.scenario).into());
+        return Err(format!("{} does not find this mutant", mutant.scenario).into());
     }
     if !said.contains(mutant.words) {
         return Err(format!(
-            "{} fails otherwise than with {:?}: {said}",
+            "{} fails, but without the words {:?}: {said}",
             mutant.scenario, mutant.words
         )
         .into());

@@ -1,23 +1,23 @@
-//! The broken copies: in each, one piece of text is replaced, and one scenario finds that.
+//! The broken copies. In each of them one piece of text is replaced, and one scenario finds it.
 
 /// One way to break the library.
 pub struct Mutant {
     pub name: &'static str,
     pub engine: &'static str,
-    /// The file, a text that stands in it once, and what is put in its place.
+    /// The file, a text that occurs in it once, and its replacement.
     pub file: &'static str,
     pub from: &'static str,
     pub to: &'static str,
-    /// The scenario that fails, and words of how it fails.
+    /// The scenario that fails, and words of its message.
     pub scenario: &'static str,
     pub words: &'static str,
 }
 
-/// What loom says where threads wait for each other or for nobody.
+/// loom's word for threads that wait for each other or for ever.
 const DEADLOCK: &str = "deadlock";
 
-/// What a scenario says in which the turn is passed to a thread that has left.
-const NOT_FREE: &str = "the turn is nobody's and not free";
+/// The message of a scenario in which the turn is passed to a thread that has left.
+const NOT_FREE: &str = "no thread has the turn, and it is not free";
 
 pub const ALL: &[Mutant] = &[
     // ---- the local queue ----
@@ -126,7 +126,7 @@ pub const ALL: &[Mutant] = &[
         file: "local/queue.rs",
         from: "if phase != TurnPhase::Requesting {",
         to: "if phase == TurnPhase::Blocked {",
-        scenario: "queue::a_thread_that_only_tries_hears_that_the_lock_is_held",
+        scenario: "queue::a_thread_that_only_tries_finds_the_lock_held",
         words: DEADLOCK,
     },
     Mutant {
@@ -192,7 +192,7 @@ pub const ALL: &[Mutant] = &[
         from: "        if self.value.set(value).is_ok() {\n            drop(self.sender.lock().take());\n        }",
         to: "        drop(self.sender.lock().take());\n        let _ = self.value.set(value);",
         scenario: "signal::a_signal_that_is_ready_has_its_value",
-        words: "ready, and nobody can say why",
+        words: "the signal is ready without a value",
     },
     Mutant {
         name: "a_signal_joins_without_a_look",
@@ -210,7 +210,7 @@ pub const ALL: &[Mutant] = &[
         from: "for signal in self.signals.lock().drain(..) {",
         to: "let all = std::mem::take(&mut *self.signals.lock());\n            for signal in all {",
         scenario: "signal::a_signal_that_has_parted_changes_no_more",
-        words: "raised after it had parted",
+        words: "the signal was raised after it had parted",
     },
     // ---- the lease ----
     Mutant {
@@ -264,7 +264,7 @@ pub const ALL: &[Mutant] = &[
         file: "session/lease.rs",
         from: "        if now >= self.end.get() || now >= node.bound() {\n            self.end_if_due(now);\n        }\n        node.loss().is_none()",
         to: "        now < self.end.get() && node.loss().is_none()",
-        scenario: "lease::a_thread_that_asks_after_another_was_told_of_the_loss_is_told_too",
+        scenario: "lease::a_check_after_one_that_saw_the_loss_sees_it_too",
         words: "held again",
     },
     Mutant {
@@ -274,7 +274,7 @@ pub const ALL: &[Mutant] = &[
         from: "        if now >= self.end.get() || now >= node.bound() {\n            self.end_if_due(now);\n        }\n        node.loss().is_none()",
         to: "        if now >= self.end.get() {\n            self.end_if_due(now);\n            return false;\n        }\n        node.loss().is_none()",
         scenario: "lease::a_proof_in_time_that_is_written_late_decides_once",
-        words: "a thread was told of a loss that is none",
+        words: "a thread saw a loss although the hold stands",
     },
     Mutant {
         name: "a_shorter_lease_is_not_published",
@@ -283,7 +283,7 @@ pub const ALL: &[Mutant] = &[
         from: "        state.timeout = state.timeout.min(timeout);\n        self.publish_end(&state);",
         to: "        state.timeout = state.timeout.min(timeout);",
         scenario: "lease::a_shorter_lease_counts_as_soon_as_it_is_there",
-        words: "the longer lease",
+        words: "the longer lease still counts",
     },
     Mutant {
         name: "a_lost_hold_stays_with_the_lease",
@@ -291,7 +291,7 @@ pub const ALL: &[Mutant] = &[
         file: "session/lease.rs",
         from: "state.nodes.drain().map(|(_, node)| node).filter(|node| node.mark(reason)).collect()",
         to: "state.nodes.values().filter(|node| node.mark(reason) || true).cloned().collect()",
-        scenario: "lease::a_loss_that_several_threads_find_is_told_once",
+        scenario: "lease::a_loss_that_several_threads_find_is_notified_once",
         words: "right: None",
     },
     Mutant {
@@ -300,7 +300,7 @@ pub const ALL: &[Mutant] = &[
         file: "session/lease.rs",
         from: "let mut lost = self.lapse(&mut state, now);\n        lost.extend",
         to: "let mut lost = Vec::new();\n        lost.extend",
-        scenario: "lease::a_loss_that_several_threads_find_is_told_once",
+        scenario: "lease::a_loss_that_several_threads_find_is_notified_once",
         words: "LeaseExpired",
     },
     Mutant {
@@ -310,7 +310,7 @@ pub const ALL: &[Mutant] = &[
         from: "        let mut state = self.state.lock();\n        state.over.get_or_insert(reason);\n        self.take_all(&mut state, reason)",
         to: "        let mut state = self.state.lock();\n        let lost = self.take_all(&mut state, reason);\n        drop(state);\n        self.state.lock().over.get_or_insert(reason);\n        lost",
         scenario: "lease::a_hold_that_is_granted_while_the_session_ends_is_lost",
-        words: "a hold of no session",
+        words: "a hold was granted although the session has ended",
     },
     Mutant {
         name: "a_released_hold_stays",
@@ -319,7 +319,7 @@ pub const ALL: &[Mutant] = &[
         from: "self.state.lock().take_out(node);",
         to: "let _ = (self.state.lock(), node);",
         scenario: "lease::a_released_hold_is_never_lost",
-        words: "lost after the release",
+        words: "the hold was lost after its release",
     },
     Mutant {
         name: "the_deletion_is_looked_for_only_before_the_notification",
@@ -328,7 +328,7 @@ pub const ALL: &[Mutant] = &[
         from: "    //= session/generation.rs: fn watch_event",
         to: "    fn watch_event(&self, _kind: i32, path: &str) {\n        self.lease.node_deleted(path, BootTime::now());\n        self.nodes.notify(path, true);\n    }",
         scenario: "lease::a_node_that_is_deleted_while_it_becomes_a_hold_is_lost",
-        words: "a hold without a node",
+        words: "the hold stands although its node is deleted",
     },
     Mutant {
         name: "the_waiters_are_notified_before_the_hold_is_lost",
@@ -336,7 +336,7 @@ pub const ALL: &[Mutant] = &[
         file: "session/generation.rs",
         from: "    //= session/generation.rs: fn watch_event",
         to: "    fn watch_event(&self, _kind: i32, path: &str) {\n        self.nodes.notify(path, true);\n        self.lease.node_deleted(path, BootTime::now());\n    }",
-        scenario: "lease::a_waiter_that_hears_of_the_deletion_finds_the_hold_lost",
+        scenario: "lease::a_waiter_that_is_notified_of_the_deletion_finds_the_hold_lost",
         words: "two guards are valid",
     },
     Mutant {
@@ -346,7 +346,7 @@ pub const ALL: &[Mutant] = &[
         from: "        if notifier.events() & GONE != 0 {\n            session.lease.node_deleted",
         to: "        if false {\n            session.lease.node_deleted",
         scenario: "lease::a_node_that_is_deleted_while_it_becomes_a_hold_is_lost",
-        words: "a hold without a node",
+        words: "the hold stands although its node is deleted",
     },
     // ---- re-entry ----
     Mutant {
@@ -355,7 +355,7 @@ pub const ALL: &[Mutant] = &[
         file: "local/reentry.rs",
         from: "        let before = self.0.lock().insert(thread, hold.clone());\n        drop(before);",
         to: "        let mut map = self.0.lock();\n        drop(map.insert(thread, hold.clone()));\n        drop(map);",
-        scenario: "reentry::a_hold_may_ask_for_its_lock_when_it_goes",
+        scenario: "reentry::a_hold_may_read_its_lock_when_it_is_dropped",
         words: DEADLOCK,
     },
     Mutant {
@@ -364,7 +364,7 @@ pub const ALL: &[Mutant] = &[
         file: "local/reentry.rs",
         from: "is_some_and(|own| std::ptr::eq(&**own, hold))",
         to: "is_some()",
-        scenario: "reentry::guards_of_two_threads_and_a_look_from_a_third",
+        scenario: "reentry::guards_of_two_threads_and_a_check_by_a_third",
         words: "a guard that was given up ends the next hold",
     },
     // ---- a lock in this process ----
@@ -419,7 +419,7 @@ pub const ALL: &[Mutant] = &[
         file: "local/keep.rs",
         from: "if matches!(&state.watch, Others::Contended(of) if of == local_hold.node.path()) {",
         to: "if false {",
-        scenario: "local_lock::a_lock_that_is_kept_goes_when_somebody_asks_for_it",
+        scenario: "local_lock::a_kept_lock_is_released_when_another_contender_comes",
         words: "the nodes that were deleted",
     },
     Mutant {
@@ -428,7 +428,7 @@ pub const ALL: &[Mutant] = &[
         file: "local/keep.rs",
         from: "self.state.lock().kept.take().map(|(local_hold, _)| local_hold)",
         to: "self.state.lock().kept.as_ref().map(|(local_hold, _)| local_hold.clone())",
-        scenario: "local_lock::a_lock_that_is_kept_goes_when_somebody_asks_for_it",
+        scenario: "local_lock::a_kept_lock_is_released_when_another_contender_comes",
         words: "the nodes that were deleted",
     },
     Mutant {

@@ -1,8 +1,9 @@
-//! The checks: what no step of any run may show.
+//! The checks: rules that no step of any run may break.
 //!
-//! It sees each hold of the library, from its grant to its release (`observed.rs` of the library);
-//! what the threads of the workload say of their guards; the newest tree that any server has; and
-//! when the leader expires a session. RELIABILITY.md ("Simulation") says what is checked.
+//! The observer sees each hold of the library from its grant to its release (`observed.rs` of the
+//! library), the reports of the workload's threads about their guards, the newest tree that any
+//! server has, and the sessions that the leader expires. RELIABILITY.md ("Simulation") lists the
+//! checks.
 
 mod names;
 mod queue;
@@ -42,7 +43,7 @@ pub const CHECKS: [&str; 19] = [
     "held too long",
     "lost, and held",
     "signal after the release",
-    "asked by nobody",
+    "request of no client",
     "asleep",
     "deadline",
     "error in calm",
@@ -52,62 +53,62 @@ pub const CHECKS: [&str; 19] = [
     "no end",
 ];
 
-/// Knows every hold of every process, and what their threads say of what they do. It belongs to no
-/// process.
+/// Knows every hold of every process, and the threads' reports. It belongs to no process.
 #[derive(Clone)]
 pub struct Observer(Arc<Mutex<Seen>>);
 
-/// What a run is like, as far as the checks depend on it.
+/// The settings of a run that the checks depend on.
 #[derive(Clone, Debug, Default)]
 pub struct Setting {
     /// The locks.
     pub places: Vec<Place>,
-    /// What clients ask for as their session timeout.
+    /// The session timeout that clients ask for.
     pub session_timeout: Duration,
-    /// How long a follower may hear nothing of its leader.
+    /// How long a follower may receive nothing from its leader.
     pub sync_time: Duration,
-    /// Two may hold a lock at once, because clocks drift beyond the bound: that is counted, and is
-    /// no violation.
+    /// Clocks drift beyond the bound, so two holds may overlap. This is counted, and is not
+    /// a violation.
     pub may_overlap: bool,
 }
 
 #[derive(Default)]
 struct Seen {
     setting: Setting,
-    /// Granted and not let go, in the order of their grants. Some are lost.
+    /// The holds that were granted and not released, in the order of their grants. Some of them are
+    /// lost.
     holds: Vec<Hold>,
     /// The guards that the workload's threads have.
     guards: Vec<Guard>,
-    /// Of each lock; of each lock and process, if two may hold it at once.
+    /// The newest tokens of each lock; if two holds may overlap, of each lock and process.
     newest: BTreeMap<(Option<ProcessId>, String), Newest>,
-    /// What the locks protect.
+    /// The data that the locks protect.
     store: Store<FencingToken>,
     counts: Counts,
-    /// Sessions that somebody else ended: their holds stand until they hear of it, which nothing
-    /// can help.
+    /// Sessions that a third party has ended. Their holds stand until the library is notified,
+    /// which nothing can avoid.
     ended_by_others: BTreeSet<i64>,
-    /// Nodes that somebody else deletes, and when that was asked for: their holds stand until the
+    /// Nodes that a third party deletes, with the time of the request. Their holds stand until the
     /// event arrives.
     deleted_by_others: BTreeMap<String, Duration>,
-    /// When each thread held a lock last.
+    /// The time at which each thread last held a lock.
     progress: BTreeMap<(ProcessId, usize), Duration>,
     sessions: BTreeMap<i64, Session>,
-    /// Which threads wait for which place since when.
+    /// The path that each waiting thread waits for.
     waiting: BTreeMap<(ProcessId, usize), String>,
     sleepers: Sleepers,
     persistent: Persistent,
-    /// Nodes that somebody asked for, and those of them whose holder had heard it when it let go.
+    /// Nodes with a revocation request.
     asked_for: BTreeSet<String>,
     let_go_as_asked: BTreeSet<String>,
 }
 
-/// A node that was granted the lock.
+/// A node that has the lock.
 struct Hold {
     process: ProcessId,
     node: Node,
     hold: Observed,
     since: Duration,
-    /// When it was first seen to be invalid.
+    /// The time at which it was first seen to be invalid.
     lost: Option<Duration>,
 }
 
@@ -127,7 +128,7 @@ struct Guard {
     overdue: Option<(Duration, Duration)>,
 }
 
-/// The highest tokens that were given of one lock.
+/// The highest tokens of one lock.
 #[derive(Default)]
 struct Newest {
     alone: Option<FencingToken>,
@@ -137,61 +138,61 @@ struct Newest {
 /// A session of a process.
 struct Session {
     process: ProcessId,
-    /// The connection that it is on.
+    /// The connection of the session.
     epoch: Option<u64>,
 }
 
 /// Locks that outlive their sessions.
 #[derive(Default)]
 struct Persistent {
-    /// Their nodes, and the processes that will release them.
+    /// Their nodes, with the processes that will release them.
     held: BTreeMap<String, ProcessId>,
-    /// Processes that are about to make one below this path.
+    /// Processes that are about to make such a node below this path.
     under_way: BTreeMap<(ProcessId, usize), String>,
-    /// Where one may have stayed behind.
+    /// Paths below which such a node may have been left.
     strays: BTreeSet<String>,
 }
 
-/// How often what was seen.
+/// Counts of events.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counts {
-    /// Guards that were given.
+    /// The number of guards.
     pub acquisitions: u64,
-    /// Calls that ended since their time was over, or somebody else had the lock.
+    /// The number of calls that ended at their deadline or because the lock was held.
     pub refused: u64,
-    /// Calls that ended with an error.
+    /// The number of calls that ended with an error.
     pub errors: u64,
-    /// Guards that were lost before they were released.
+    /// The number of guards that were lost before their release.
     pub lost: u64,
-    /// Grants beside a hold that still stood, where that is no violation.
+    /// The number of grants beside a valid hold in runs where this is not a violation.
     pub overlaps: u64,
-    /// Writes that the store has refused, because a newer holder had written before.
+    /// The number of writes that the store refused, because a newer holder had written before.
     pub refused_writes: u64,
     /// How often each check was made.
     pub checks: BTreeMap<&'static str, u64>,
 }
 
-/// What is wrong: the check that found it, and what it saw.
+/// A violation: the name of the check, and a description.
 type Broken = (&'static str, String);
 
-/// So much later than the end of the lease a holder may be told, while its process runs.
+/// How late after the end of the lease a holder may be notified while its process runs.
 const TOLD_LATE: Duration = Duration::from_millis(1_500);
 
 impl Observer {
-    /// Of a run like this.
+    /// An observer of a run with these settings.
     pub fn new(setting: Setting) -> Observer {
         let checks = CHECKS.into_iter().map(|check| (check, 0)).collect();
         let counts = Counts { checks, ..Counts::default() };
         Observer(Arc::new(Mutex::new(Seen { setting, counts, ..Seen::default() })))
     }
 
-    /// This check was made; unless all `is_well`, that ends the run.
+    /// Counts this check, and ends the run if `is_well` is false.
     pub fn check(&self, check: &'static str, is_well: bool, text: impl FnOnce() -> String) {
         self.seen(|seen| seen.counts.note(check));
         report((!is_well).then(|| (check, text())));
     }
 
-    /// From now on it sees each hold of this run, and each session that the leader expires.
+    /// Begins to observe each hold of this run and each session that the leader expires.
     pub fn watch(&self, servers: &Servers) {
         let (observer, tree) = (self.clone(), servers.clone());
         observed::watch(move |news| {
@@ -226,14 +227,14 @@ impl Observer {
     }
 
     fn seen<T>(&self, f: impl FnOnce(&mut Seen) -> T) -> T {
-        // No step of a thread may come in between: another one would wait for this lock for ever.
+        // A thread must not be interrupted here: another thread would wait for this lock for ever.
         as_world(|| f(&mut self.0.lock().unwrap_or_else(|e| e.into_inner())))
     }
 
-    // ---- what the threads say ----
+    // ---- reports of threads ----
 
-    /// The calling thread has just been given these guards, together, by a call that began then.
-    /// None of them is nested.
+    /// The calling thread has just got these guards together, by a call that began at `asked`. None
+    /// of them is nested.
     pub fn acquired(&self, thread: usize, all: &[&Held], asked: Duration) {
         let Some(process) = this_process() else { return };
         for held in all {
@@ -249,8 +250,8 @@ impl Observer {
         });
     }
 
-    /// The calling thread is about to let these guards go. `was_asked`: it has seen that somebody
-    /// asked for them.
+    /// The calling thread is about to release these guards. `was_asked`: it has seen a revocation
+    /// request for them.
     pub fn releases(&self, thread: usize, all: &[&Held], was_asked: bool) {
         let Some(process) = this_process() else { return };
         for held in all {
@@ -270,13 +271,12 @@ impl Observer {
         }
     }
 
-    /// The guards that were let go were lost before.
+    /// The released guards were lost before.
     pub fn lost(&self) {
         self.seen(|seen| seen.counts.lost += 1);
     }
 
-    /// The holder of these writes to the stores that the locks protect, with the tokens of its
-    /// guards.
+    /// The holder of these guards writes to the protected stores, with the guards' tokens.
     pub fn writes(&self, all: &[&Held]) {
         for held in all {
             let (path, token) = (held.path(), held.fencing_token());
@@ -289,7 +289,7 @@ impl Observer {
         self.seen(|seen| if is_error { seen.counts.errors += 1 } else { seen.counts.refused += 1 });
     }
 
-    /// The calling thread begins to wait for the lock at this path, or ends it.
+    /// The calling thread begins to wait for the lock at this path, or ends its wait.
     pub fn waits(&self, thread: usize, path: Option<&str>) {
         let Some(process) = this_process() else { return };
         self.seen(|seen| match path {
@@ -298,16 +298,17 @@ impl Observer {
         });
     }
 
-    /// The calling thread asks whoever has this node to let go.
+    /// The calling thread requests the revocation of this node.
     pub fn asks_for(&self, path: &str) {
         self.seen(|seen| seen.asked_for.insert(path.to_owned()));
     }
 
-    /// The holder of this node has heard that somebody asks for it.
+    /// The holder of this node has seen a revocation request.
     pub fn is_asked(&self, path: &str) {
         let was = self.seen(|seen| seen.asked_for.contains(path));
-        let text = || format!("{path}: its holder was asked to let go, and nobody did ask");
-        self.check("asked by nobody", was, text);
+        let text =
+            || format!("{path}: its holder has a revocation request that no client has made");
+        self.check("request of no client", was, text);
     }
 
     // ---- locks that outlive sessions ----
@@ -318,7 +319,7 @@ impl Observer {
         self.seen(|seen| seen.persistent.under_way.insert((process, thread), path.to_owned()));
     }
 
-    /// It has, by this node; or it has failed, and the node may have been made.
+    /// The calling thread has done so, by this node; or it has failed, and the node may exist.
     pub fn persisted(&self, thread: usize, node: Option<&str>) {
         let Some(process) = this_process() else { return };
         report(self.seen(|seen| {
@@ -352,28 +353,28 @@ impl Observer {
         });
     }
 
-    /// It is gone.
+    /// The calling thread has released the persistent node.
     pub fn released_persistent(&self, thread: usize) {
         let Some(process) = this_process() else { return };
         self.seen(|seen| seen.persistent.under_way.remove(&(process, thread)));
     }
 
-    // ---- what faults say ----
+    // ---- reports of faults ----
 
-    /// Somebody else ends this session at the server.
+    /// A third party ends this session at the server.
     pub fn is_ended_by_others(&self, session: i64) {
         self.seen(|seen| seen.ended_by_others.insert(session));
     }
 
-    /// Somebody else deletes this node.
+    /// A third party deletes this node.
     pub fn is_deleted_by_others(&self, path: &str) {
         self.seen(|seen| seen.deleted_by_others.insert(path.to_owned(), now()));
     }
 
-    // ---- what the world asks, now and then ----
+    // ---- regular checks ----
 
-    /// Looks for what must not last: holders who are not told, waiters who sleep, nodes that were
-    /// forgotten. An operator removes persistent locks that nobody will release.
+    /// Checks for states that must not last: holders without a notification, waiters that were not
+    /// woken, forgotten nodes. An operator removes persistent locks that no process will release.
     pub fn look(&self, servers: &Servers) {
         let tree = servers.newest();
         report(self.seen(|seen| seen.told_late()));
@@ -382,20 +383,22 @@ impl Observer {
             match path {
                 Ok(path) => servers.operate(vec![Request::Delete { path }]),
                 Err(path) => {
-                    let text = format!("{path} outlives its session, and nobody has made it so");
+                    let text = format!(
+                        "{path} outlives its session, and no process has made it persistent"
+                    );
                     fail("node left", text);
                 }
             }
         }
     }
 
-    /// So far.
+    /// The counts so far.
     pub fn counts(&self) -> Counts {
         self.seen(|seen| seen.counts.clone())
     }
 
-    /// Whether this thread has had a lock since that time. Who waits for an exclusive lock may not:
-    /// it has no queue.
+    /// Whether this thread has had a lock since that time. A thread that waits for an exclusive
+    /// lock may starve, because this lock has no queue.
     pub fn has_progress(&self, process: ProcessId, thread: usize, since: Duration) -> bool {
         self.seen(|seen| {
             let waits_for = seen.waiting.get(&(process, thread));
@@ -407,7 +410,7 @@ impl Observer {
         })
     }
 
-    /// Who holds something, in the order of their grants.
+    /// The processes that hold something, in the order of their grants.
     pub fn holders(&self) -> Vec<ProcessId> {
         self.seen(|seen| {
             let holds = seen
@@ -439,7 +442,7 @@ fn report(broken: Option<Broken>) {
 impl Seen {
     // ---- exclusion ----
 
-    /// A node was granted the lock. Two holds overlap if and only if the earlier one stands when
+    /// A node was granted the lock. Two holds overlap if and only if the earlier one is valid when
     /// the later one is granted.
     fn granted(&mut self, new: Hold, tree: Option<&[NodeInfo]>) -> Option<Broken> {
         self.forget_dead();
@@ -459,13 +462,14 @@ impl Seen {
         self.unless_it_may_overlap(broken)
     }
 
-    /// Where clocks drift beyond the bound, nothing is promised of exclusion.
+    /// Drops a violation of exclusion where clocks drift beyond the bound: nothing is promised
+    /// there.
     fn unless_it_may_overlap(&mut self, broken: Option<Broken>) -> Option<Broken> {
         self.counts.overlaps += u64::from(broken.is_some() && self.setting.may_overlap);
         broken.filter(|_| !self.setting.may_overlap)
     }
 
-    /// Another node that excludes it.
+    /// A valid hold that excludes the new one.
     fn overlap(&self, new: &Hold) -> Option<Broken> {
         let text =
             |other| format!("{} holds {}, and {other}", process_name(new.process), new.hold.path);
@@ -483,7 +487,8 @@ impl Seen {
         Some(("two holders", text(format!("{kept} has not been released"))))
     }
 
-    /// A guard of another thread that excludes it. Its node may have been let go too early.
+    /// A guard of another thread that excludes the new hold. Its node may have been deleted too
+    /// early.
     fn overlapped_guard(&self, new: &Hold) -> Option<Broken> {
         let other = self.guards.iter().find(|old| {
             excludes(&old.node, &new.node)
@@ -499,7 +504,7 @@ impl Seen {
         Some(("two holders", text))
     }
 
-    /// More permits than there are.
+    /// Checks that there are not more holds than permits.
     fn too_many(&mut self, new: &Hold) -> Option<Broken> {
         if new.node.mode != Mode::Permit {
             return None;
@@ -516,11 +521,11 @@ impl Seen {
         (held > most).then_some(("too many permits", text))
     }
 
-    /// Whether its guards are valid now, and have to be the only ones.
+    /// Whether the guards of this hold are valid now and must be the only ones.
     fn counts_for(&self, process: ProcessId, hold: &Observed, since: Duration) -> bool {
         let is_deleted = self.deleted_by_others.get(&hold.path).is_some_and(|asked| {
-            // A node with an id in its name is deleted once. By a fixed name the delete may hit
-            // any node of that name for as long as it is under way.
+            // A node with an id in its name is deleted once. The delete of a fixed name may hit any
+            // node of this name while it is in progress.
             Node::of(&hold.path).mode != Mode::Name
                 || since < *asked + self.setting.session_timeout * 8
         });
@@ -530,7 +535,7 @@ impl Seen {
             && hold.session_id().is_some_and(|session| !self.ended_by_others.contains(&session))
     }
 
-    /// When this hold was granted.
+    /// The time at which this hold was granted.
     fn since(&self, hold: &Observed) -> Duration {
         self.holds
             .iter()
@@ -559,7 +564,7 @@ impl Seen {
 
     // ---- guards ----
 
-    /// A thread has a guard.
+    /// A thread has got a guard.
     fn acquired(&mut self, new: Guard, asked: Duration) -> Option<Broken> {
         self.forget_dead();
         self.counts.note("stale guard");
@@ -567,7 +572,7 @@ impl Seen {
             self.holds.iter().find(|hold| hold.hold.is_same(&new.hold)).and_then(|hold| hold.lost);
         if lost.is_some_and(|lost| lost < asked) {
             let text = format!(
-                "{} was lost at {lost:?}, and given to who asked at {asked:?}",
+                "{} was lost at {lost:?}, and granted to a call that began at {asked:?}",
                 new.hold.path
             );
             return Some(("stale guard", text));
@@ -584,7 +589,8 @@ impl Seen {
         broken
     }
 
-    /// Another thread has one that excludes it, or had been asked to let others have the lock.
+    /// Another thread has a guard that excludes the new one, or the lock was handed over although
+    /// other contenders had requested it.
     fn second_guard(&mut self, new: &Guard) -> Option<Broken> {
         self.counts.note("two holders");
         let who =
@@ -605,21 +611,21 @@ impl Seen {
         let text = || format!("{} was asked for, and goes on with {}", new.hold.path, who(new));
         let is_passed_on =
             new.node.mode == Mode::Exclusive && self.let_go_as_asked.contains(&new.hold.path);
-        is_passed_on.then(|| ("handed over though asked for", text()))
+        is_passed_on.then(|| ("handed over despite a request", text()))
     }
 
-    /// Its token is not above those of all before it that excluded it.
+    /// Checks that the token is above those of all earlier guards that excluded this one.
     fn old_token(&mut self, new: &Guard) -> Option<Broken> {
         let is_alone = match new.node.mode {
             Mode::Shared => false,
-            // Of several permits none is the newest.
+            // With several permits there is no newest one.
             Mode::Permit if self.setting.most_permits(&new.node.lock) != Some(1) => return None,
             Mode::Permit | Mode::Exclusive | Mode::Leader | Mode::Name => true,
         };
         self.counts.note("token order");
         let newest = self.newest.get(&self.of(new))?;
         let before = if is_alone { newest.alone.max(newest.shared) } else { newest.alone }?;
-        // Who reads beside its own write goes on with that one's token.
+        // A thread that reads beside its own write continues with the token of the write.
         let own = |old: &Guard| {
             (old.process, old.thread) == (new.process, new.thread)
                 && old.node.lock == new.node.lock
@@ -630,12 +636,13 @@ impl Seen {
         (!is_in_order).then_some(("token order", text))
     }
 
-    /// Whose tokens have an order.
+    /// The lock whose tokens have an order, and the process if two holds may overlap.
     fn of(&self, guard: &Guard) -> (Option<ProcessId>, String) {
         (self.setting.may_overlap.then_some(guard.process), guard.node.lock.clone())
     }
 
-    /// A holder writes. Readers do not, and of several permits none is the newest.
+    /// A holder writes to the store. Readers do not write, and with several permits there is no
+    /// newest token.
     fn writes(&mut self, path: &str, token: FencingToken) -> Option<Broken> {
         let node = Node::of(path);
         let is_alone = match node.mode {
@@ -647,7 +654,7 @@ impl Seen {
             return None;
         }
         self.counts.note("stale write");
-        // The nodes of an exclusive lock all have one name.
+        // All nodes of an exclusive lock have the same name.
         match self.store.write(&node.lock, &format!("{path} of {:#x}", token.zxid()), token) {
             Written::Taken => None,
             Written::Refused => {
@@ -662,8 +669,8 @@ impl Seen {
 
     // ---- leases ----
 
-    /// The leader expires a session. No guard of it may be valid: others may have the lock from now
-    /// on.
+    /// The leader expires a session. No guard of this session may be valid, because other sessions
+    /// may get the lock from now on.
     fn expired(&mut self, session: i64) -> Option<Broken> {
         self.counts.note("lease outlived");
         let hold = self.holds.iter().find(|hold| {
@@ -680,10 +687,10 @@ impl Seen {
         self.unless_it_may_overlap(Some(("lease outlived", text)))
     }
 
-    /// Somebody's lease is over, and nobody was told for so long.
+    /// Checks that holders are notified in time after the end of their lease.
     fn told_late(&mut self) -> Option<Broken> {
         self.forget_dead();
-        self.counts.note("told late");
+        self.counts.note("notified late");
         for hold in &mut self.holds {
             if hold.lost.is_none() && !hold.hold.is_held_at(clock_of(hold.process)) {
                 hold.lost = Some(now());
@@ -712,7 +719,7 @@ impl Seen {
             }
             if now() > *since + late {
                 let text = format!("{}: the lease is over since {since:?}", guard.hold.path);
-                return Some(("told late", text));
+                return Some(("notified late", text));
             }
         }
         None
@@ -732,8 +739,8 @@ impl Seen {
 
     // ---- locks that outlive sessions ----
 
-    /// The persistent nodes that an operator may delete, since nobody will; `Err` if there is no
-    /// reason why such a node is there.
+    /// The persistent nodes that an operator may delete because no process will; `Err` for a node
+    /// that has no reason to exist.
     fn ownerless(&mut self, tree: Option<&[NodeInfo]>) -> Vec<Result<String, String>> {
         self.forget_dead();
         self.counts.note("node left");
@@ -758,7 +765,7 @@ impl Seen {
 }
 
 impl Setting {
-    /// So many times slower than the world's a process's clock may be, rounded up.
+    /// How many times slower than the world's clock a process's clock may be, rounded up.
     fn slowness(&self) -> u32 {
         if self.may_overlap { 4 } else { 1 }
     }
@@ -782,7 +789,7 @@ impl Setting {
     }
 }
 
-/// Whether only one of them may stand at a time, whoever has them.
+/// Whether only one of these two nodes may be held at a time.
 fn excludes(old: &Node, new: &Node) -> bool {
     old.lock == new.lock
         && !matches!(
@@ -791,7 +798,7 @@ fn excludes(old: &Node, new: &Node) -> bool {
         )
 }
 
-/// A writer takes a read, in the place of its write, before it lets go of that.
+/// Whether a writer takes a read in the place of its write, before it releases the write.
 fn is_downgrade(old: &Hold, new: &Hold) -> bool {
     (old.node.mode, new.node.mode) == (Mode::Exclusive, Mode::Shared)
         && old.node.number == new.node.number

@@ -1,33 +1,33 @@
-//! What the names of nodes say. They are read here anew, since the library's own reader and order
-//! may be what is wrong.
+//! Reads the names of nodes. This is a second implementation, because the library's own reader and
+//! order may be wrong.
 
-/// What a node lets others have, once its session holds it.
+/// The access that other contenders still have while a node is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Nobody else may hold the lock: a mutex, a write lock.
+    /// No other contender may hold the lock: a mutex, a write lock.
     Exclusive,
-    /// Other readers may.
+    /// Other readers may hold the lock.
     Shared,
     /// No other candidate may lead.
     Leader,
-    /// So many others may as the semaphore has permits.
+    /// As many contenders may hold it as the semaphore has permits.
     Permit,
-    /// Nobody else may hold this very node's name.
+    /// No other session may hold the node of this name.
     Name,
 }
 
 /// A node of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The folder of the lock's nodes; of a `Name` the node itself.
+    /// The folder of the lock's nodes; for `Name` the node itself.
     pub lock: String,
-    /// What it wants.
+    /// The requested access.
     pub mode: Mode,
-    /// The number at the end of its name: its place.
+    /// The number at the end of its name, which is its place in the queue.
     pub number: i64,
 }
 
-/// What stands between the id and the number.
+/// The marks between the id and the number.
 const MARKS: [(&str, Mode); 5] = [
     ("-lock-", Mode::Exclusive),
     ("-__WRIT__", Mode::Exclusive),
@@ -36,11 +36,11 @@ const MARKS: [(&str, Mode); 5] = [
     ("-lease-", Mode::Permit),
 ];
 
-/// Numbers above this carry no order.
+/// Numbers above this do not order nodes.
 const LAST_ORDERED: i64 = (1 << 31) - (1 << 20);
 
 impl Node {
-    /// What this path says. A node without a number is held by its name.
+    /// Reads a path. A node without a number is held by its name.
     pub fn of(path: &str) -> Node {
         Node::numbered(path).unwrap_or_else(|| Node {
             lock: path.to_owned(),
@@ -49,7 +49,7 @@ impl Node {
         })
     }
 
-    /// A node whose name ends with a number; `None` if it is none of a queue or of leases.
+    /// A node whose name ends with a number; `None` if it belongs to no queue and to no leases.
     pub fn numbered(path: &str) -> Option<Node> {
         let (folder, child) = path.rsplit_once('/')?;
         let (mode, number) = MARKS.iter().find_map(|(mark, mode)| {
@@ -59,7 +59,7 @@ impl Node {
         Some(Node { lock: folder.to_owned(), mode, number })
     }
 
-    /// Whether this one waits for a node like `other` that stands ahead of it in its queue.
+    /// Whether this node waits for a node with this access that is ahead of it in its queue.
     pub fn waits_for(&self, other: Mode) -> bool {
         match self.mode {
             Mode::Shared => matches!(other, Mode::Exclusive),
@@ -70,7 +70,7 @@ impl Node {
     }
 }
 
-/// Whether the first, with this number and made by this transaction, is ahead of the second.
+/// Whether the first node, with its number and czxid, is ahead of the second.
 pub fn is_ahead(first: (i64, i64), second: (i64, i64)) -> bool {
     let is_ordered = |number: i64| (0..=LAST_ORDERED).contains(&number);
     match (is_ordered(first.0), is_ordered(second.0)) {
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_what_its_node_wants_and_where_it_stands() {
+    fn a_name_has_the_mode_and_the_place_of_its_node() {
         let node = |path: &str| {
             let Node { lock, mode, number } = Node::of(path);
             (lock, mode, number)

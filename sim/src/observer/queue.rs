@@ -1,4 +1,4 @@
-//! What the servers' own tree says of a grant: the node stands, and nobody is ahead of it.
+//! Checks a grant against the servers' own tree: the node exists, and no contender is ahead of it.
 
 use zk_sim_runtime::note;
 use zk_test_server::ensemble::NodeInfo;
@@ -6,16 +6,16 @@ use zk_test_server::ensemble::NodeInfo;
 use super::names::{self, Mode, Node};
 use super::{Broken, Hold};
 
-/// A hold that was granted just now and is valid, by the newest tree that any server has.
-/// `deleted` are the paths of all nodes that somebody else deletes.
+/// Checks a hold that was granted just now and is valid, by the newest tree that any server has.
+/// `deleted` has the paths of all nodes that a third party deletes.
 ///
-/// The process that is granted the lock has listed the queue behind its own create. A node with a
-/// lower place was made before that, so if it stands now, it was in the listing: if it is of
-/// another session, the queue's order is broken. (A node of the same session may be one that this
-/// session has given up, and that is about to go. A persistent node of a `persist` that has failed
-/// may stand too: it never was a hold, since nobody wrote to the node in whose place it stands, and
-/// it is about to go. Those of a `persist` that was well are among the holds. For the read of a
-/// downgrade, see [`is_without_its_write`].)
+/// The process that is granted the lock has listed the queue after its own create. A node with a
+/// lower place was made before this listing. If it exists now, it was in the listing, and if it
+/// belongs to another session, the queue's order is broken. There are three exceptions. A node of
+/// the same session may be one that this session has given up and is about to delete. A persistent
+/// node of a failed `persist` may exist too: it never was a hold, because no write named its
+/// ephemeral node, and it is about to be deleted. (Those of a successful `persist` are among the
+/// holds.) For the read of a downgrade, see [`is_without_its_write`].
 pub(super) fn place<'a>(
     tree: &[NodeInfo],
     new: &Hold,
@@ -33,7 +33,7 @@ pub(super) fn place<'a>(
     Some(("queue order", format!("{path} is held, and {} stands ahead of it", other.path)))
 }
 
-/// A node that `own`, which is held, had to wait for.
+/// A node for which `own`, which is held, had to wait.
 fn ahead<'a, 'b>(
     tree: &'a [NodeInfo],
     own: &NodeInfo,
@@ -52,21 +52,20 @@ fn ahead<'a, 'b>(
     })
 }
 
-/// Whether `other` is the read of a downgrade that was made too late: an operator had deleted its
-/// write.
+/// Whether `other` is the read of a downgrade that came too late: an operator had already deleted
+/// its write.
 ///
-/// The read of a downgrade is the only ephemeral node that does not get its number when it is made:
-/// it bears the number of its write. So it may be made behind the listing of the process that is
-/// granted the lock now. That happens in this order: an operator deletes the write; this process
-/// lists the queue, and nobody is ahead of it; the writer, who has not heard of the deletion, makes
-/// the read; this process is granted the lock. It could not know of the read, and the read is no
-/// hold: before the writer takes it for one it asks for the write behind the create, hears that
-/// there is none, and deletes the read.
+/// The read of a downgrade is the only ephemeral node that does not get a number of its own: it has
+/// the number of its write. So it may be made after the listing of the process that is granted the
+/// lock now. The order of events: an operator deletes the write; this process lists the queue and
+/// finds no contender ahead; the writer, which is not yet notified of the deletion, makes the read;
+/// this process is granted the lock. It could not know of the read, and the read is no hold: the
+/// writer first reads the write after its create, finds that it is deleted, and deletes the read.
 ///
-/// Nothing else is let pass. A read that was made before our own node was in our listing. The read
-/// of a write that nobody else deletes was made while that stood, so our listing showed the one or
-/// the other. And the reader must not take such a read for a hold: the check "two holders" finds a
-/// read that is held beside our hold, whichever of the two is granted last.
+/// No other node is let pass. A read that was made before our own node was in our listing. The read
+/// of a write that no third party deletes was made while the write existed, so our listing showed
+/// one of the two. And the writer must not use such a read as a hold: the check "two holders" finds
+/// a read that is held beside our hold, whichever of the two is granted last.
 fn is_without_its_write<'a>(
     node: &Node,
     other: &NodeInfo,
@@ -95,7 +94,7 @@ mod tests {
         NodeInfo { path: path.to_owned(), owner, czxid, data: Vec::new() }
     }
 
-    /// Whom a writer of session 2, whose node is 10th, had to wait for.
+    /// The node that a writer of session 2, whose node has number 10, had to wait for.
     fn found(others: &[NodeInfo], deleted: &[&str]) -> Option<String> {
         let own = node(OWN, 2, 10);
         let tree: Vec<_> = others.iter().cloned().chain([own.clone()]).collect();

@@ -1,17 +1,17 @@
-//! Nobody sleeps who could hold the lock, and no node is forgotten.
+//! No waiter sleeps although it could hold the lock, and no node is forgotten.
 //!
 //! The library has a slow poll behind its watches: a waiter lists the queue again every 60 s, in
-//! case an event was lost. It would hide a lost wake-up. So the observer does not wait for the end
-//! of a call. It looks at the nodes that stand: one that is first in its queue, and that nobody
-//! holds, is of a waiter who should hold the lock, or it should go. Likewise a thread that waits
-//! must have a node in the queue, or a thread of its process must have the lock.
+//! case an event was lost. The poll would hide a lost wake-up. So the observer does not wait for
+//! the end of a call but checks the existing nodes. If a node is first in its queue and not held,
+//! its waiter should hold the lock, or the node should be deleted. Likewise, if a thread waits, it
+//! must have a node in the queue, or another thread of its process must have the lock.
 //!
-//! Such a state may last for a while: news of the leader's may be under way to a follower, at most
-//! for as long as a follower waits for its leader; then the library may have to renew its lease.
-//! After `syncLimit` and a session timeout it is a violation. That is less than the poll's 60 s in
-//! every run. Only that time counts in which the process runs and its session is on one and the
-//! same connection: the library gives a connection up when anything is unanswered for T/6, so a
-//! server has answered all the while.
+//! Such a state may last for a while. A commit may be under way from the leader to a follower, at
+//! most for as long as a follower waits for its leader; then the library may have to renew its
+//! lease. After `syncLimit` and a session timeout the state is a violation. This is less than the
+//! poll's 60 s in every run. Only time counts in which the process runs and its session stays on
+//! the same connection: the library gives a connection up when a request is unanswered for T/6, so
+//! a server has answered during this time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use super::names::{self, Mode, Node};
 use super::{Broken, Seen};
 use crate::workload::{Place, Recipe};
 
-/// What is not as it should be, and since when.
+/// The suspicious states, and the time since when each of them lasts.
 #[derive(Default)]
 pub(super) struct Sleepers(BTreeMap<String, Suspect>);
 
@@ -32,7 +32,7 @@ struct Suspect {
     clue: Clue,
 }
 
-/// The time counts only as long as all of this stays as it is.
+/// The time counts only while all of these values stay the same.
 #[derive(PartialEq, Eq)]
 struct Clue {
     process: ProcessId,
@@ -83,7 +83,7 @@ impl Seen {
         })
     }
 
-    /// What should not last, and the session concerned.
+    /// The states that should not last, and the session of each.
     fn suspects(&self, tree: &[NodeInfo]) -> Vec<(String, i64)> {
         let mut all = Vec::new();
         for place in &self.setting.places {
@@ -98,7 +98,7 @@ impl Seen {
                     let path = format!("{}/lock", place.path);
                     let node = tree.iter().find(|node| node.path == path && node.owner != 0);
                     if let Some(node) = node.filter(|node| !self.is_held(&node.path, node.owner)) {
-                        all.push((format!("{path} stands, and nobody holds it"), node.owner));
+                        all.push((format!("{path} exists, and no process holds it"), node.owner));
                     }
                 }
             }
@@ -107,7 +107,7 @@ impl Seen {
         all
     }
 
-    /// Who is first in a queue holds the lock.
+    /// Checks that the first contender of a queue holds the lock.
     fn queue(&self, contenders: &[Contender<'_>], all: &mut Vec<(String, i64)>) {
         let place = |contender: &Contender<'_>| (contender.node.number, contender.info.czxid);
         for own in contenders.iter().filter(|own| !own.is_held && own.info.owner != 0) {
@@ -116,15 +116,15 @@ impl Seen {
             };
             if !contenders.iter().any(|other| is_ahead(&other)) {
                 all.push((
-                    format!("{} is first, and nobody holds it", own.info.path),
+                    format!("{} is first, and no process holds it", own.info.path),
                     own.info.owner,
                 ));
             }
         }
     }
 
-    /// A lease node is held if there are permits enough. Only the contender that holds the mutex can
-    /// have a lease node and still wait.
+    /// Checks that a lease node is held if there are enough permits. Only the contender that holds
+    /// the mutex can have a lease node and still wait.
     fn semaphore(&self, tree: &[NodeInfo], path: &str, all: &mut Vec<(String, i64)>) {
         let entrance = self.contenders(tree, &format!("{path}/locks"));
         self.queue(&entrance, all);
@@ -140,7 +140,7 @@ impl Seen {
                 all.push((format!("{path} waits, and there are permits enough"), session));
             } else if !inside(session) {
                 all.push((
-                    format!("{path} stands, and nobody holds it nor waits with it"),
+                    format!("{path} exists, and no process holds it or waits with it"),
                     session,
                 ));
             }
@@ -156,7 +156,8 @@ impl Seen {
         }
     }
 
-    /// Of each process some thread is on the way to what its threads wait for.
+    /// Checks that each process with waiting threads has a contender in the queue or holds the
+    /// lock.
     fn waiters(&self, tree: &[NodeInfo], all: &mut Vec<(String, i64)>) {
         for ((process, thread), path) in &self.waiting {
             let current =

@@ -1,4 +1,4 @@
-//! Which run to play.
+//! The run that the command line asks for.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,23 +8,23 @@ use zk_mutex_sim::scenario::{Mode, Scenario};
 
 use crate::number;
 
-/// No plan has so many faults.
+/// More faults than any plan has.
 const LAST: usize = 1_000_000;
 
 /// One run, as the command line asks for it.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Where the scenario comes from.
+    /// The source of the scenario.
     pub source: Source,
-    /// These faults of its plan alone.
+    /// Only these faults of its plan.
     pub faults: Option<Vec<usize>>,
-    /// What chooses all that the scenario leaves open.
+    /// Decides everything that the scenario leaves open.
     pub chance: Option<u64>,
-    /// Fails on purpose once these faults were injected.
+    /// The run fails on purpose once these faults were injected.
     pub planted: Vec<usize>,
 }
 
-/// Where a scenario comes from.
+/// The source of a scenario.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// It is made from a seed.
@@ -44,7 +44,7 @@ impl Asked {
         }
     }
 
-    /// What is to be played.
+    /// The scenario to play.
     pub fn scenario(&self) -> Result<Scenario, String> {
         let mut scenario = match &self.source {
             Source::Seed(seed, mode) => Scenario::of(*seed, *mode),
@@ -67,7 +67,7 @@ impl Asked {
         Ok(scenario)
     }
 
-    /// What to tell this program, so that it plays this run.
+    /// The arguments with which this program plays this run.
     pub fn arguments(&self) -> Vec<String> {
         let mut arguments = match &self.source {
             Source::Seed(seed, Mode::Usual) => vec!["--play".to_owned(), seed.to_string()],
@@ -96,7 +96,7 @@ impl Asked {
 }
 
 impl fmt::Display for Asked {
-    /// The command that plays it.
+    /// Writes the command that plays this run.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("tests/simulate")?;
         for argument in self.arguments() {
@@ -122,8 +122,7 @@ pub fn numbers(list: &str) -> Result<Vec<usize>, String> {
     Ok(all)
 }
 
-/// These numbers as [`numbers`] reads them: three or more in a row are told by the first and the
-/// last of them.
+/// The list of these numbers for [`numbers`]. Three or more in a row become a range.
 fn list(numbers: &[usize]) -> String {
     let rows = numbers.chunk_by(|number, next| number + 1 == *next);
     let parts = rows.flat_map(|row| match row {
@@ -138,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_as_they_were_told() {
+    fn numbers_are_read_as_they_were_written() {
         for (all, told) in [
             (vec![], ""),
             (vec![7], "7"),
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_numbers_is_refused() {
+    fn an_invalid_list_of_numbers_is_refused() {
         for told in ["x", "1-", "-1", "1-2-3", "5-3", "0-18446744073709551615", "1..3"] {
             assert!(numbers(told).is_err(), "{told}");
         }

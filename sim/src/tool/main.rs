@@ -2,7 +2,7 @@
 //!
 //! | file | what it is for |
 //! | --- | --- |
-//! | `asked.rs` | which run to play, as the command line says it |
+//! | `asked.rs` | the run that the command line asks for |
 //! | `play.rs` | one run, in this process or in a child process |
 //! | `search.rs` | many seeds, on all cores |
 //! | `shrink.rs` | the fewest faults with which a run still fails |
@@ -25,20 +25,22 @@ use self::search::Search;
 
 const USAGE: &str = "\
 tests/simulate --seconds N [--seed S] [--mode usual|drift] [--shrink-seconds N]
-    Plays seeds, by default from the time of day on. The first one that fails is shrunk to the fewest faults with which it
-    still fails, for 60 seconds or so many. Ends with one line of JSON; with 1 if something is wrong with the library,
-    with 2 if a check was never made in a run of 60 seconds or more.
+    Plays seeds; without --seed the first one is made from the time of day. The first seed that fails
+    is shrunk to the fewest faults with which it still fails, for 60 seconds or N. The last line of
+    the output is JSON. The exit code is 1 if a check has failed, and 2 if a check was never made in
+    a run of 60 seconds or more.
 tests/simulate --play S [--mode usual|drift] [PART] [WISH]
 tests/simulate --plan FILE [PART] [WISH]
-    Plays a seed, or the scenario of a file, again, and says what was seen in one line of JSON. Ends with 1 if it fails.
-PART: --faults 0,3,5-9 these faults of the plan alone
+    Plays a seed, or the scenario of a file, again, and prints the result in one line of JSON. The
+    exit code is 1 if the run fails.
+PART: --faults 0,3,5-9 only these faults of the plan
       --chance C       another run of the same scenario
-WISH: --verbose        each step on the standard error
-      --count TEXT     how many lines of the trace have this text; perhaps several times
+WISH: --verbose        prints each step to the standard error
+      --count TEXT     counts the lines of the trace with this text; may be repeated
       --write FILE     writes the scenario to this file and does not play it
 
-In the usual mode clocks drift within the bound that the library states. In the mode `drift` they drift far beyond it: two
-may hold a lock at once then, which is counted; all else must hold.";
+In the mode `usual` clocks drift within the bound that the library states. In the mode `drift` they
+drift far beyond it. Then two may hold a lock at once, which is counted; all other checks must pass.";
 
 fn main() -> ExitCode {
     match read(std::env::args().skip(1)) {
@@ -78,9 +80,9 @@ fn read(arguments: impl Iterator<Item = String>) -> Result<Order, String> {
             "--chance" => chance = Some(number(&value)?),
             "--count" => wish.count.push(value),
             "--write" => wish.write = Some(PathBuf::from(value)),
-            // For the tests of this program: fails once all these faults were injected.
+            // For the tests of this program: the run fails once all these faults were injected.
             "--planted" => planted = asked::numbers(&value)?,
-            _ => return Err(format!("{option} means nothing here")),
+            _ => return Err(format!("{option} is unknown")),
         }
     }
     let of_seed = |seed| Source::Seed(seed, mode.unwrap_or_default());
@@ -100,7 +102,7 @@ fn read(arguments: impl Iterator<Item = String>) -> Result<Order, String> {
         (None, None, Some(file)) if mode.is_none() => {
             Ok(Order::Play(asked(Source::File(file)), wish))
         }
-        _ => Err("say either --seconds, or --play, or --plan (whose file has its mode)".to_owned()),
+        _ => Err("give --seconds, --play or --plan (whose file has its mode)".to_owned()),
     }
 }
 

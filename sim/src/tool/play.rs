@@ -13,38 +13,38 @@ use zk_mutex_sim::{TraceLog, file};
 
 use crate::asked::Asked;
 
-/// What somebody wishes who plays one run.
+/// Options for a single run.
 #[derive(Default)]
 pub struct Wish {
-    /// Each step on the standard error.
+    /// Prints each step to the standard error.
     pub verbose: bool,
-    /// How many lines of the trace have each of these texts.
+    /// Counts the lines of the trace that contain each of these texts.
     pub count: Vec<String>,
-    /// The scenario is written to this file, and not played.
+    /// Writes the scenario to this file instead of playing it.
     pub write: Option<PathBuf>,
 }
 
-/// What a run tells in its line of JSON.
+/// The content of a run's line of JSON.
 #[derive(Serialize, Deserialize)]
 pub struct Told {
-    /// Of each step: two runs with the same hash are the same.
+    /// A hash over each step: two runs with the same hash are the same.
     pub hash: String,
-    /// What was wrong first, which ended the run.
+    /// The first violation, which ended the run.
     pub violation: Option<Violation>,
-    /// What can be added up over runs: numbers, and objects of numbers.
+    /// Values that are added up over runs: numbers, and objects of numbers.
     pub sums: Value,
 }
 
-/// What was wrong.
+/// A violation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Violation {
     /// The check that found it.
     pub kind: String,
-    /// When, in the time of the simulation; unknown if the process of the run has ended.
+    /// The virtual time of the violation; unknown if the process of the run has ended.
     pub at: Option<Duration>,
 }
 
-/// Plays it in this process.
+/// Plays the run in this process.
 pub fn here(asked: &Asked, wish: &Wish) -> ExitCode {
     let scenario = match asked.scenario() {
         Ok(scenario) => scenario,
@@ -68,7 +68,7 @@ pub fn here(asked: &Asked, wish: &Wish) -> ExitCode {
     let told = play(asked, &scenario, wish);
     println!("{}", serde_json::to_string(&told).unwrap_or_default());
     let _ = io::stdout().flush();
-    // What is left of the simulated processes is not to be ended, but to be forgotten.
+    // The simulated processes that are left need no end; the process exits.
     std::process::exit(i32::from(told.violation.is_some()))
 }
 
@@ -78,7 +78,8 @@ fn play(asked: &Asked, scenario: &Scenario, wish: &Wish) -> Told {
     }
     let Outcome { report, counts, faults } = scenario.play(wish.verbose, &wish.count);
     if !report.failures.is_empty() {
-        // The trace shows its faults when they are injected; `--write` writes them to a file.
+        // The faults are left out: the trace shows each when it is injected, and `--write` writes
+        // all to a file.
         eprintln!("{:#?}", Scenario { plan: Plan::default(), ..scenario.clone() });
         report.trace.iter().for_each(|line| eprintln!("{line}"));
         report.threads.iter().for_each(|line| eprintln!("{line}"));
@@ -102,26 +103,26 @@ fn play(asked: &Asked, scenario: &Scenario, wish: &Wish) -> Told {
     Told { hash: format!("{:x}", report.hash), violation, sums }
 }
 
-/// How long this thread has had a processor. On a machine that does other things too, that says
-/// more of the simulation's speed than the time that has passed.
+/// The processor time of this thread. On a busy machine it shows the simulation's speed better than
+/// the elapsed time.
 fn processor_time() -> Duration {
     let told = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     let nanos = told.split(' ').next().and_then(|nanos| nanos.parse().ok());
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
-/// Plays it in a child process, and gives what it has told in JSON and for people.
+/// Plays the run in a child process. Returns its result and its output for people.
 pub fn in_child(asked: &Asked) -> io::Result<(Told, String)> {
     let output = command(asked)?.stdin(Stdio::null()).output()?;
     Ok((told(&output.stdout), String::from_utf8_lossy(&output.stderr).into_owned()))
 }
 
-/// Plays it in a child process, which is ended if it takes until then: `None`.
+/// Plays the run in a child process, and ends it at `until`: `None`.
 pub fn in_child_until(asked: &Asked, until: Instant) -> io::Result<Option<Told>> {
     let mut command = command(asked)?;
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    // Its one line of JSON waits in the pipe until it has ended.
+    // The child's line of JSON stays in the pipe until it has ended.
     while child.try_wait()?.is_none() {
         if Instant::now() >= until {
             child.kill()?;

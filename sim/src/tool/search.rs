@@ -12,30 +12,30 @@ use crate::asked::Asked;
 use crate::play::{self, Told, Violation};
 use crate::shrink;
 
-/// One seed in so many is played twice, to see that it is the same run.
+/// One seed of this many is played twice, to check that both runs are the same.
 const TWICE: u64 = 16;
 
 /// The check that two runs of one seed are the same.
 const SAME: &str = "not the same twice";
 
-/// In a run of so many seconds each check is made.
+/// A search of this length makes each check at least once.
 const MADE_WITHIN: Duration = Duration::from_secs(60);
 
-/// Plays seeds for so long.
+/// The settings of a search over many seeds.
 pub struct Search {
-    /// No seed is begun later.
+    /// The time after which no seed is begun.
     pub lasts: Duration,
     /// The first seed.
     pub first: u64,
     /// How far clocks drift.
     pub mode: Mode,
-    /// How long a seed that fails may be shrunk.
+    /// How long a failing seed may be shrunk.
     pub shrink: Duration,
     /// Each seed fails on purpose once these faults were injected.
     pub planted: Vec<usize>,
 }
 
-/// What has come of it so far.
+/// The results so far.
 #[derive(Default)]
 struct Total {
     seeds: u64,
@@ -45,7 +45,7 @@ struct Total {
 }
 
 impl Search {
-    /// From the first seed to the line of JSON.
+    /// Plays seeds, and prints the line of JSON at the end.
     pub fn run(&self) -> ExitCode {
         let (started, total) = (Instant::now(), Mutex::new(Total::default()));
         let (next, is_over) = (AtomicU64::new(self.first), AtomicBool::new(false));
@@ -77,7 +77,7 @@ impl Search {
         let missing = never_made(&line);
         if self.lasts >= MADE_WITHIN && !missing.is_empty() {
             eprintln!(
-                "never checked: {}; so this run does not show what it is to show",
+                "never checked: {}; this search was too short or checks too little",
                 missing.join("; ")
             );
             return ExitCode::from(2);
@@ -85,7 +85,7 @@ impl Search {
         ExitCode::SUCCESS
     }
 
-    /// Plays one seed; false if something is wrong with it.
+    /// Plays one seed; false if it fails.
     fn is_well(&self, seed: u64, total: &Mutex<Total>) -> bool {
         let asked = Asked::whole(seed, self.mode, &self.planted);
         let is_twice = seed.is_multiple_of(TWICE);
@@ -112,7 +112,7 @@ impl Search {
         false
     }
 
-    /// What is said at the end.
+    /// The line of JSON at the end.
     fn line(&self, total: &Total, took: Duration) -> Value {
         let mut line = total.sums.as_object().cloned().unwrap_or_default();
         let sum = |name: &str| total.sums[name].as_f64().unwrap_or(0.0);
@@ -143,7 +143,7 @@ impl Search {
     }
 }
 
-/// Adds numbers to numbers of the same names.
+/// Adds numbers to the numbers with the same names.
 fn add(sums: &mut Value, more: &Value) {
     match more {
         Value::Object(more) => {
@@ -163,7 +163,7 @@ fn add(sums: &mut Value, more: &Value) {
     }
 }
 
-/// The checks of which this line says that none was made.
+/// The checks that were never made, according to this line.
 fn never_made(line: &Value) -> Vec<String> {
     let checks = line["checks"].as_object();
     checks
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_runs_tell_is_added_up() {
+    fn results_of_runs_are_added_up() {
         let mut sums = Value::Null;
         add(&mut sums, &json!({"steps": 3, "seconds": 1.5, "checks": {"a": 1, "b": 0}}));
         add(&mut sums, &json!({"steps": 4, "seconds": 1, "checks": {"a": 2, "b": 0, "c": 5}}));

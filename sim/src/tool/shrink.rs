@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 use crate::asked::Asked;
 use crate::play::{self, Violation};
 
-/// So many chances in a row may show nothing new.
+/// The search for a smaller part ends after so many chances in a row without a success.
 const FRUITLESS: u32 = 8;
 
-/// No more faults than these are told one by one.
+/// More faults than these are not printed one by one.
 const READABLE: usize = 100;
 
-/// A part of a plan's faults, by their numbers, and the chance with which they are played. The same
-/// faults by another chance are another run: threads and packets take turns in another way.
+/// A part of a plan's faults, by their numbers, and the chance with which they are played. With
+/// another chance the same faults make another run: threads and packets take turns in another way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Part {
     faults: Vec<usize>,
     chance: u64,
 }
 
-/// Looks for the fewest faults with which this run, which fails with this violation, still fails in
-/// the same way, for so long, and tells people of it.
+/// Searches for the fewest faults with which this run still fails with the same violation, for at
+/// most this time, and prints them.
 pub fn report(asked: &Asked, violation: &Violation, lasts: Duration, at_once: usize) {
     let Ok(scenario) = asked.scenario() else { return };
     let (started, plan) = (Instant::now(), &scenario.plan.0);
@@ -48,7 +48,7 @@ pub fn report(asked: &Asked, violation: &Violation, lasts: Duration, at_once: us
         outcomes.iter().position(|fails| *fails)
     };
     let whole = Part { faults: (0..plan.len()).collect(), chance: scenario.chance };
-    // A fault that is injected later changes nothing.
+    // A fault that is injected after the failure changes nothing.
     let is_before = |number: &usize| violation.at.is_none_or(|at| plan[*number].0 <= at);
     let before = Part { faults: whole.faults.iter().copied().filter(is_before).collect(), ..whole };
     let start =
@@ -62,7 +62,7 @@ pub fn report(asked: &Asked, violation: &Violation, lasts: Duration, at_once: us
         started.elapsed().as_secs_f64()
     );
     if part.faults.len() > READABLE {
-        eprintln!("  too many to be told here: --write FILE lists them");
+        eprintln!("  too many to print here: --write FILE lists them");
     } else {
         for number in &part.faults {
             let (time, fault) = &plan[*number];
@@ -76,8 +76,8 @@ pub fn report(asked: &Asked, violation: &Violation, lasts: Duration, at_once: us
     );
 }
 
-/// The smallest part of this one that is found to fail. `first_failing` says which of some parts is
-/// the first that fails, and plays `at_once` of them in the time that one takes.
+/// The smallest failing part of this one that was found. `first_failing` returns the first failing
+/// part of several. It plays `at_once` of them in the time of one.
 fn fewest(
     whole: Part,
     at_once: usize,
@@ -86,7 +86,7 @@ fn fewest(
 ) -> Part {
     let mut best = whole;
     let (own, mut fruitless) = (best.chance, 0);
-    // Fewer faults are another run, which may miss what it is to show by chance: so others are
+    // Fewer faults make another run, which may miss the failure by chance. So other chances are
     // tried, too.
     for chance in std::iter::once(own).chain((1..).filter(|chance| *chance != own)) {
         let before = best.faults.len();
@@ -99,7 +99,8 @@ fn fewest(
     best
 }
 
-/// Leaves out halves, quarters, and so on to single faults, whatever can be spared by this chance.
+/// Leaves out halves, quarters, and so on down to single faults, if the rest still fails with this
+/// chance.
 fn fewer(
     best: &mut Part,
     chance: u64,
@@ -151,7 +152,7 @@ mod tests {
         Part { faults: (0..count).collect(), chance: 7 }
     }
 
-    /// The fewest of so many faults by a rule, and how many parts were played for it.
+    /// The fewest of so many faults that fail by a rule, and the number of parts that were played.
     fn found(count: usize, at_once: usize, fails: impl Fn(&Part) -> bool) -> (Part, usize) {
         let mut played = 0;
         let first_failing = |parts: &[Part]| {
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn another_chance_is_tried_where_the_first_one_does_not_show_it() {
-        // Fewer than ten faults fail by one chance in three alone.
+        // Fewer than ten faults fail with only one chance of three.
         let (part, _) = found(100, 2, |part| {
             part.faults.contains(&50) && (part.faults.len() >= 10 || part.chance.is_multiple_of(3))
         });
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_with_all_its_faults_alone_stays_as_it_is() {
+    fn a_plan_that_needs_all_its_faults_stays_as_it_is() {
         let (part, played) = found(20, 2, |part| part.faults.len() == 20);
         assert_eq!(part, whole(20));
         assert!(played < 500, "{played}");

@@ -1,5 +1,5 @@
-//! Every call of the library's face that takes a lock stands here, so that a change of the face is
-//! a change of this file.
+//! All calls of the library that take a lock, so that a change of the library's interface is a
+//! change of this file.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use zk_mutex_simulated::{
 /// How long a call waits.
 #[derive(Clone)]
 pub enum Wait {
-    /// Not at all.
+    /// The call does not wait.
     Try,
-    /// For so long.
+    /// The call waits for at most this time.
     Timeout(Duration),
-    /// Until this is cancelled.
+    /// The call waits until this token is cancelled.
     Cancelled(CancelToken),
-    /// Until it has the lock.
+    /// The call waits until it has the lock.
     Forever,
 }
 

@@ -18,15 +18,15 @@ pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkElection, 
     }
 }
 
-/// Leads for a while. What is left to do then is to end the term.
+/// Leads for a while. The caller then ends the term.
 fn lead(worker: &mut Worker, leadership: &Leadership) {
     worker.acquired(&[leadership]);
     let view = worker.hold(leadership);
     worker.lets_go(&[leadership], &view);
-    // Its signals come when the term ends, whatever ends it.
+    // The signals of the term are set when it ends for any reason.
 }
 
-/// As a candidate, until it has led or gives up.
+/// Takes part as a candidate, until it has led or gives up.
 fn stand(worker: &mut Worker, lock: &ZkElection, place: &Place) {
     let candidate = match worker.quick("join", Duration::ZERO, || lock.join()) {
         Ok(candidate) => candidate,
@@ -49,7 +49,7 @@ fn stand(worker: &mut Worker, lock: &ZkElection, place: &Place) {
     }
 }
 
-/// As a runner, until it has led once or twice, or is cancelled.
+/// Takes part as a runner, until it has led once or twice, or is cancelled.
 fn run(worker: &mut Worker, lock: &ZkElection, place: &Place) {
     let terms = worker.rng.u32(1..=2);
     worker.runs(&place.path, |worker, cancel| {
@@ -66,7 +66,7 @@ fn run(worker: &mut Worker, lock: &ZkElection, place: &Place) {
     });
 }
 
-/// Asks who leads to resign.
+/// Asks the leader to resign.
 fn ask_to_resign(worker: &mut Worker, session: &ZkSession, lock: &ZkElection) {
     let step = worker.step() * 2;
     let Ok(holders) = worker.quick("holders", step * 8, || lock.holders()) else { return };

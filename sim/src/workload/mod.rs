@@ -1,4 +1,4 @@
-//! What the processes do with the library.
+//! The work of the simulated processes.
 //!
 //! Each thread of a process takes one lock after the other, holds it for a while, and lets it go:
 //! with guards that are dropped or unlocked, nested, downgraded, lost, asked for back or made
@@ -7,8 +7,8 @@
 //! | file | what it is for |
 //! | --- | --- |
 //! | `calls.rs` | the calls of the library that take a lock |
-//! | `worker.rs` | what all recipes have in common: a call, a hold, its end, and what is checked of them |
-//! | `mutex.rs`, `rwlock.rs`, `semaphore.rs`, `exclusive.rs`, `election.rs`, `multi.rs` | what a thread does with each recipe |
+//! | `worker.rs` | the common part of all recipes: a call, a hold, its end, and their checks |
+//! | `mutex.rs`, `rwlock.rs`, `semaphore.rs`, `exclusive.rs`, `election.rs`, `multi.rs` | one file per recipe |
 
 mod calls;
 mod election;
@@ -36,25 +36,25 @@ use self::worker::{Canceller, Worker};
 use crate::between;
 use crate::observer::Observer;
 
-/// What all processes of a run share, outside of them.
+/// The state that all processes of a run share, outside of them.
 #[derive(Clone)]
 pub struct Shared {
-    /// Who checks.
+    /// The observer.
     pub observer: Observer,
-    /// The faults are over: all is to be as it began, and nothing lasts long.
+    /// The faults are over. Holds and pauses are short from now on.
     pub is_calm: Arc<AtomicBool>,
-    /// What the faults have left is over too: no call may fail.
+    /// The effects of the faults are over too. No call may fail from now on.
     pub is_well: Arc<AtomicBool>,
     /// The threads should end.
     pub is_over: Arc<AtomicBool>,
 }
 
-/// A lock of a run: all processes have it.
+/// A lock of a run. All processes use it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
-    /// Where it is.
+    /// The path of the lock.
     pub path: String,
-    /// What it is.
+    /// The recipe of the lock.
     pub recipe: Recipe,
     /// How long a guard may hold it, if that is bounded.
     #[serde(default)]
@@ -96,14 +96,14 @@ macro_rules! build {
     };
 }
 
-/// What a lock is.
+/// The recipe of a lock, with its settings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Recipe {
     /// A `ZkMutex`.
     Mutex {
         /// How long its node is kept between two holds.
         keep: Duration,
-        /// For how long threads hand it to each other.
+        /// How long threads hand it to each other.
         hand_over: Duration,
         /// Waiters watch the list of its nodes.
         watches_parent: bool,
@@ -114,7 +114,7 @@ pub enum Recipe {
     ReadWrite,
     /// A `ZkSemaphore`.
     Semaphore {
-        /// How many permits it has, as all clients are told.
+        /// The number of permits that all clients begin with.
         permits: u32,
         /// The number is changed now and then, up to this.
         most: u32,
@@ -128,7 +128,7 @@ pub enum Recipe {
 }
 
 impl Recipe {
-    /// One of them.
+    /// A random recipe.
     pub fn random(rng: &mut Rng, session_timeout: Duration) -> Recipe {
         match rng.u32(..20) {
             0..8 => Recipe::Mutex {
@@ -155,7 +155,7 @@ impl Recipe {
 }
 
 impl Place {
-    /// Where its queue is, if it has one.
+    /// The path of its queue, if it has one.
     pub fn queue(&self) -> String {
         match self.recipe {
             Recipe::Semaphore { .. } | Recipe::SemaphoreMutex => format!("{}/locks", self.path),
@@ -164,34 +164,34 @@ impl Place {
     }
 }
 
-/// What one process does.
+/// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
-    /// Where the servers are.
+    /// The servers' addresses.
     pub connect_string: String,
-    /// What to ask for.
+    /// The session timeout to ask for.
     pub session_timeout: Duration,
-    /// What the process says of the servers' tick.
+    /// The tick of the servers, as the process configures it.
     pub server_tick: Option<Duration>,
-    /// How many threads it has.
+    /// The number of threads.
     pub threads: usize,
-    /// The locks, each of them wanted by each thread now and then.
+    /// The locks. Each thread takes each of them now and then.
     pub places: Vec<Place>,
-    /// Several of them are wanted as one now and then.
+    /// Threads take several locks as one now and then.
     pub has_multi: bool,
-    /// One more thread asks for a lock over and over that any server refuses.
+    /// One more thread asks again and again for a lock that any server refuses.
     pub asks_in_vain: bool,
-    /// How long a lock is held at most.
+    /// The longest time of a usual hold.
     pub longest_hold: Duration,
-    /// One hold in so many is long, whatever the above says.
+    /// One hold in so many is longer than that.
     pub long_hold_in: u32,
-    /// How long a thread does something else at most.
+    /// The longest time between two holds.
     pub longest_pause: Duration,
-    /// Its chance.
+    /// The seed of its random choices.
     pub seed: u64,
 }
 
-/// A lock, as a thread has it.
+/// A lock object of a thread.
 enum Lock {
     Mutex(ZkMutex),
     ReadWrite(ZkRwLock),
@@ -218,7 +218,7 @@ impl Lock {
                 loop {
                     let made = build!(place, ZkSemaphore::builder(session, path, told));
                     match made.permits() {
-                        // Somebody has changed it, and says so.
+                        // Another client has changed the number, and this error reports it.
                         Err(Error::InconsistentLeases { theirs, .. }) => told = theirs,
                         Err(e) => return Err(e),
                         Ok(_) => break Lock::Semaphore(made),
@@ -236,7 +236,7 @@ impl Lock {
     }
 }
 
-/// Runs in a process of the simulation until the run is over.
+/// Runs in a simulated process until the run is over.
 pub fn run(job: &Job, shared: &Shared) {
     let session = loop {
         let mut builder =
@@ -316,9 +316,9 @@ fn work(worker: &mut Worker, session: &ZkSession) {
     worker.check_released();
 }
 
-/// Asks for a lock whose nodes belong to the identities of a session that has none: the create is
-/// refused. With eager ACL checks each server refuses it by itself, also one that has lost its
-/// leader.
+/// Asks for a lock whose nodes would belong to the identities of a session that has none, so the
+/// create is refused. With eager ACL checks each server refuses it by itself, even a server that
+/// has lost its leader.
 fn ask_in_vain(job: &Job, shared: &Shared, session: &ZkSession) {
     let mut rng = Rng::with_seed(job.seed.wrapping_add(u64::MAX));
     let mutex = match ZkMutex::builder(session, "/refused").acl(Acl::CreatorAll).build() {
@@ -334,12 +334,12 @@ fn ask_in_vain(job: &Job, shared: &Shared, session: &ZkSession) {
     }
 }
 
-/// With all threads and locks gone the session keeps nothing.
+/// Checks that the session keeps nothing when all threads and locks are gone.
 fn forgets(job: &Job, shared: &Shared, session: &ZkSession) {
     let until = Instant::now() + job.session_timeout * 3 + Duration::from_secs(1);
     loop {
         let kept = observed::kept(session);
-        // The hold that was let go last may stay among those whose nodes may need a watch.
+        // The last released hold may stay in the list of those whose nodes may need a watch.
         let documented = Kept { unwatched: kept.unwatched.min(1), ..Kept::default() };
         if kept == documented || Instant::now() >= until {
             shared.observer.check("memory", kept == documented, || format!("{kept:?}"));

@@ -37,7 +37,7 @@ pub(super) fn turn(worker: &mut Worker, locks: &[Lock]) {
         Ok(lock) => lock,
         Err(e) => return fail("wrong error", format!("no multi-lock: {e}")),
     };
-    // A member that is lost while another one is waited for ends the wait.
+    // If one member is lost during the wait for another one, the wait ends.
     let may_fail = move |e: &Error| {
         matches!(e, Error::Lost { .. }) || changes && matches!(e, Error::InvalidConfig { .. })
     };

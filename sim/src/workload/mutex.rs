@@ -1,5 +1,4 @@
-//! A `ZkMutex`: nested guards, holders that are asked to let go, and locks that outlive their
-//! session.
+//! A `ZkMutex`: nested guards, revocation requests, and locks that outlive their session.
 
 use zk_mutex_simulated::{Error, Held, ZkMutex, ZkMutexGuard};
 use zk_sim_runtime::fail;
@@ -26,7 +25,7 @@ pub(super) fn turn(worker: &mut Worker, lock: &ZkMutex, place: &Place) {
         return persist(worker, lock, place, guard);
     }
     match inner {
-        // The hold lasts until the last of the guards goes, whichever that is.
+        // The hold lasts until its last guard is dropped, whichever that is.
         Some(inner) if worker.rng.bool() => {
             drop(guard);
             worker.lets_go(&[&inner], &view);
@@ -40,7 +39,8 @@ pub(super) fn turn(worker: &mut Worker, lock: &ZkMutex, place: &Place) {
     }
 }
 
-/// Another guard of the same thread: at once, of the same hold, unless that is lost.
+/// Takes another guard on the same thread. It is granted at once, on the same hold, unless the hold
+/// is lost.
 fn nested(worker: &mut Worker, lock: &ZkMutex, guard: &Held) -> Option<ZkMutexGuard> {
     let is_lost = |e: &Error| matches!(e, Error::Lost { .. });
     let inner = worker.ask(None, is_lost, |wait| calls::mutex(lock, wait))?;
@@ -50,7 +50,7 @@ fn nested(worker: &mut Worker, lock: &ZkMutex, guard: &Held) -> Option<ZkMutexGu
     Some(inner)
 }
 
-/// Asks some contender to let go, which most often is the holder.
+/// Requests the revocation of some contender, which is most often the holder.
 fn ask_for_it(worker: &mut Worker, lock: &ZkMutex) {
     let step = worker.step() * 2;
     let Ok(contenders) = worker.quick("contenders", step * 8, || lock.contenders()) else { return };
@@ -63,7 +63,7 @@ fn ask_for_it(worker: &mut Worker, lock: &ZkMutex) {
     let _ = worker.quick("attempt_revoke", step, || lock.attempt_revoke(contender));
 }
 
-/// Leaves the lock held by no session, and releases it by its name later.
+/// Makes the hold persistent, and releases it by its name later.
 fn persist(worker: &mut Worker, lock: &ZkMutex, place: &Place, guard: ZkMutexGuard) {
     let (observer, number, step) = (worker.shared.observer.clone(), worker.number(), worker.step());
     observer.persists(number, &place.path);

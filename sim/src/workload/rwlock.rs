@@ -1,4 +1,4 @@
-//! A `ZkRwLock`: readers, writers, and writers that read on.
+//! A `ZkRwLock`: readers, writers, and writers that downgrade.
 
 use zk_mutex_simulated::{Error, ZkReadGuard, ZkRwLock, ZkWriteGuard};
 use zk_sim_runtime::fail;
@@ -24,7 +24,7 @@ fn read(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
     reads(worker, lock, guard);
 }
 
-/// The thread reads, and writes no more.
+/// The thread reads and does not write any more.
 fn reads(worker: &mut Worker, lock: &ZkRwLock, guard: ZkReadGuard) {
     let view = worker.hold(&guard);
     let lost = |e: &Error| matches!(e, Error::Lost { .. });
@@ -54,7 +54,7 @@ fn write(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
     worker.acquired(&[&guard]);
     let view = worker.hold(&guard);
     if worker.one_in(3) {
-        // The server refuses where the queue's numbers are used up.
+        // The server refuses this when the queue's numbers are used up.
         let may_fail = |e: &Error| matches!(e, Error::Lost { .. } | Error::Server { .. });
         let reading = worker.ask(None, may_fail, |wait| {
             let outcome = calls::read(lock, wait);
@@ -70,7 +70,7 @@ fn write(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
                 worker.end(view, guard, ZkWriteGuard::unlock);
                 return reads(worker, lock, reading);
             }
-            // The write goes on: the read is let go first.
+            // The read is released first, and the write goes on.
             let beside = worker.hold(&reading);
             worker.lets_go(&[&reading], &beside);
             worker.end(beside, reading, ZkReadGuard::unlock);
@@ -80,7 +80,7 @@ fn write(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
     worker.end(view, guard, ZkWriteGuard::unlock);
 }
 
-/// Asks some contender to let go.
+/// Requests the revocation of some contender.
 fn ask_for_it(worker: &mut Worker, lock: &ZkRwLock) {
     let step = worker.step() * 2;
     let holding = worker.rng.bool();

@@ -21,7 +21,7 @@ pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore,
         return ask_for_one(worker, session, lock);
     }
     let number = if worker.rng.bool() { 1 } else { worker.rng.u32(1..=permits) };
-    // More are wanted than there are by now.
+    // The thread wants more permits than there are now.
     let too_many =
         move |e: &Error| changes && number > 1 && matches!(e, Error::InvalidConfig { .. });
     let permit = worker.ask(Some(&place.path), too_many, |wait| calls::permits(lock, number, wait));
@@ -30,15 +30,15 @@ pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore,
     let view = worker.hold(&permit);
     worker.lets_go(&[&permit], &view);
     if worker.one_in(8) {
-        // Any thread may give it back.
+        // Any thread may release the permit.
         thread::spawn(move || drop(permit));
-        // Its signals may come until that thread has done so: they are not looked at again.
+        // Signals may come until that thread has released it, so they are not checked later.
         return;
     }
     worker.end(view, permit, ZkPermit::unlock);
 }
 
-/// Asks the holder of some permit to let go.
+/// Requests the revocation of the holder of some permit.
 fn ask_for_one(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore) {
     let step = worker.step() * 2;
     let Ok(holders) = worker.quick("holders", step * 8, || lock.holders()) else { return };

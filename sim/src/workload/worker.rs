@@ -1,4 +1,4 @@
-//! What all recipes have in common: a call, a hold, its end, and what is checked of them.
+//! The common part of all recipes: a call, a hold, its end, and their checks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -14,10 +14,10 @@ use super::{Job, Place, Recipe, Shared};
 use crate::between;
 use crate::observer::Observer;
 
-/// A thread that has no processor is late: so much is allowed.
+/// How late a thread may be because it had no processor.
 pub(super) const LATE: Duration = Duration::from_millis(300);
 
-/// So many signals of released guards are looked at again.
+/// The number of released guards whose signals are checked again.
 const REMEMBERED: usize = 8;
 
 /// One thread of a process.
@@ -27,20 +27,20 @@ pub(super) struct Worker {
     pub(super) shared: Shared,
     pub(super) rng: Rng,
     canceller: Canceller,
-    /// When its last call began, in the world's time.
+    /// The begin of its last call, in the world's time.
     asked: Duration,
-    /// The signals of guards that were let go.
+    /// The signals of released guards.
     released: VecDeque<Signals>,
 }
 
-/// What a thread sees of its hold.
+/// The observations of a thread during its hold.
 pub(super) struct View {
     signals: Signals,
-    /// It was lost before it was let go.
+    /// The hold was lost before its release.
     pub(super) was_lost: bool,
 }
 
-/// The signals of a guard, as far as its thread has asked for them.
+/// The signals of a guard that its thread has asked for.
 struct Signals {
     path: String,
     lost: Option<LostSignal>,
@@ -78,25 +78,25 @@ impl Worker {
         self.shared.is_calm.load(Ordering::Relaxed)
     }
 
-    /// One in so many times.
+    /// True at one in so many calls.
     pub(super) fn one_in(&mut self, times: u32) -> bool {
         self.rng.u32(..times) == 0
     }
 
-    /// Whether this turn is for several locks as one.
+    /// Whether this turn takes several locks as one.
     pub(super) fn wants_several(&mut self) -> bool {
         self.job.has_multi && self.one_in(4)
     }
 
-    /// A sixth of the session timeout: the bound of single steps.
+    /// A sixth of the session timeout: the limit of single steps.
     pub(super) fn step(&self) -> Duration {
         self.job.session_timeout / 6
     }
 
-    /// Does something else.
+    /// Spends some time without a lock.
     pub(super) fn pause(&mut self) {
-        // An exclusive lock has no queue: who comes back at once may have it over and over. Here
-        // the others get their chance.
+        // An exclusive lock has no queue: a thread that comes back at once may get it again and
+        // again. This pause gives the other threads a chance.
         let is_unfair = |place: &Place| matches!(place.recipe, Recipe::Exclusive);
         if self.is_calm() && self.places().iter().any(is_unfair) {
             let least = self.job.session_timeout / 4;
@@ -111,10 +111,10 @@ impl Worker {
         }
     }
 
-    // ---- a call ----
+    // ---- calls ----
 
-    /// Makes a call that takes a lock, and judges its outcome. `path`: of the one lock that it
-    /// waits for. `may_fail`: with which errors besides `Unavailable`.
+    /// Makes a call that takes a lock, and checks its result. `path` is the lock that the call
+    /// waits for, if it is one lock. `may_fail` accepts errors besides `Unavailable`.
     pub(super) fn ask<G>(
         &mut self,
         path: Option<&str>,
@@ -157,7 +157,7 @@ impl Worker {
         None
     }
 
-    /// Makes a call that works on the lock at this path until it is cancelled or has had enough.
+    /// Makes a call that works on the lock at this path until it is cancelled or has done enough.
     pub(super) fn runs(
         &mut self,
         path: &str,
@@ -176,7 +176,7 @@ impl Worker {
         }
     }
 
-    /// How long a call waits, and until when it ends at the latest.
+    /// Chooses how long a call waits. Returns also the latest end of the call.
     fn wait(&mut self) -> (Wait, Option<Duration>) {
         match self.rng.u32(..12) {
             0 => (Wait::Try, Some(self.step())),
@@ -196,7 +196,7 @@ impl Worker {
         }
     }
 
-    /// Makes a call that waits for no lock. It ends within `limit`.
+    /// Makes a call that does not wait for a lock. It must end within `limit`.
     pub(super) fn quick<T>(
         &mut self,
         what: &str,
@@ -209,22 +209,23 @@ impl Worker {
         result
     }
 
-    // ---- a hold ----
+    // ---- holds ----
 
-    /// The thread has these guards, of one lock or of several as one.
+    /// The thread has got these guards, of one lock or of several as one.
     pub(super) fn acquired(&mut self, held: &[&Held]) {
         self.shared.observer.acquired(self.number, held, self.asked);
         self.shared.observer.writes(held);
     }
 
-    /// Holds what one guard stands for, for a while.
+    /// Keeps a guard for a while.
     pub(super) fn hold(&mut self, held: &Held) -> View {
-        // To ask for it makes the library watch the node at once.
+        // Asking for the signal makes the library watch the node at once.
         let lost = (!self.one_in(4)).then(|| held.lost());
         self.hold_all(held, lost, || held.is_held())
     }
 
-    /// Holds for a while, or until it is lost or asked for. `first`: one of the guards.
+    /// Keeps guards for a while, or until they are lost or requested by others. `first` is one of
+    /// the guards.
     pub(super) fn hold_all(
         &mut self,
         first: &Held,
@@ -233,7 +234,7 @@ impl Worker {
     ) -> View {
         let asked = self.one_in(2).then(|| first.revoke_requested());
         let usual = between(&mut self.rng, Duration::from_micros(1), self.job.longest_hold);
-        // Some hold a lock for longer than a lease lasts that nothing extends.
+        // Some holds last longer than a lease that is not extended.
         let is_long = self.one_in(self.job.long_hold_in);
         let lasts = match (self.is_calm(), is_long) {
             (true, _) => usual.min(self.job.session_timeout / 2),
@@ -264,14 +265,14 @@ impl Worker {
         if let Some(lost) = lost.as_ref().filter(|_| was_lost) {
             let clock = Clock::start();
             if lost.wait(Duration::from_secs(5)).is_none() {
-                fail("told late", format!("{path}: lost, and lost() is not ready"));
+                fail("notified late", format!("{path}: lost, and lost() is not ready"));
             }
             clock.check(&self.shared.observer, format!("lost() of {path}"), Duration::ZERO);
         }
         View { signals: Signals { path, lost, asked }, was_lost }
     }
 
-    /// The thread is about to let these guards go.
+    /// The thread is about to release these guards.
     pub(super) fn lets_go(&mut self, held: &[&Held], view: &View) {
         let was_asked = view.signals.asked.as_ref().is_some_and(RevokeSignal::is_requested);
         if was_asked {
@@ -280,12 +281,13 @@ impl Worker {
         if view.was_lost {
             self.shared.observer.lost();
         }
-        // Also if they are lost: a holder may be paused between its last look and the write.
+        // It writes even if the guards are lost: a holder may be paused between its last check and
+        // the write.
         self.shared.observer.writes(held);
         self.shared.observer.releases(self.number, held, was_asked && held.len() == 1);
     }
 
-    /// Lets a guard go, and checks what that says.
+    /// Releases a guard and checks the result.
     pub(super) fn end<G>(&mut self, view: View, guard: G, unlock: impl FnOnce(G) -> Result<()>) {
         if self.rng.bool() {
             let _: Result<()> = self.quick("a drop", Duration::ZERO, || {
@@ -308,9 +310,9 @@ impl Worker {
         }
     }
 
-    /// From now on the signals of this guard, which was let go, change no more.
+    /// Remembers the signals of a released guard, which must not change any more.
     pub(super) fn remember(&mut self, mut view: View) {
-        // What came in time may stay.
+        // A signal that came in time may stay.
         view.signals.lost = view.signals.lost.filter(|lost| lost.reason().is_none());
         view.signals.asked = view.signals.asked.filter(|asked| !asked.is_requested());
         self.released.push_back(view.signals);
@@ -319,7 +321,7 @@ impl Worker {
         }
     }
 
-    /// No signal comes after the release of its guard.
+    /// Checks that no signal came after the release of its guard.
     pub(super) fn check_released(&self) {
         for signals in &self.released {
             let was_lost = signals.lost.as_ref().is_some_and(|lost| lost.reason().is_some());
@@ -336,13 +338,13 @@ impl Worker {
         self.number
     }
 
-    /// How long something lasts that is no hold of a session.
+    /// A random time for things that are not holds.
     pub(super) fn a_while(&mut self) -> Duration {
         between(&mut self.rng, Duration::from_millis(1), self.job.session_timeout)
     }
 }
 
-/// How long something takes, without the time in which the process was stopped.
+/// Measures how long something takes, without the time in which the process was stopped.
 struct Clock {
     process: Option<ProcessId>,
     world: Duration,
@@ -368,7 +370,7 @@ impl Clock {
     }
 }
 
-/// Within this a session closes, whatever the network does.
+/// Closes a session, and checks that this ends within the limit whatever the network does.
 pub(super) fn check_close(observer: &Observer, close: impl FnOnce() -> Result<()>) {
     let clock = Clock::start();
     if let Err(e) = close() {
@@ -377,7 +379,7 @@ pub(super) fn check_close(observer: &Observer, close: impl FnOnce() -> Result<()
     clock.check(observer, "close", Duration::from_secs(1));
 }
 
-/// Cancels tokens when their time comes, on a thread of its own, which ends with its last handle.
+/// Cancels tokens at their time, on a thread of its own. The thread ends with its last handle.
 #[derive(Clone)]
 pub(super) struct Canceller(Sender<(Instant, CancelToken)>);
 

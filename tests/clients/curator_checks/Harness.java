@@ -7,11 +7,11 @@ import java.util.*;
 import java.util.concurrent.*;
 import java.util.concurrent.atomic.*;
 
-/** What the checks of Curator stand on: comparing, waiting, threads, and the places that notice company. */
+/** The tools of the checks of Curator: comparing, waiting, threads, and checked sections. */
 final class Harness {
-    /** Seconds: the longest wait for what the server owes us, however busy the machine. */
+    /** Seconds: the longest wait for an answer or event, even on a busy machine. */
     static final int SOON = 30;
-    /** Milliseconds: a wait that has to be in vain. */
+    /** Milliseconds: a wait that must end without a result. */
     static final int SHORT = 300;
 
     static final class Failed extends AssertionError {
@@ -34,7 +34,7 @@ final class Harness {
         if (!condition) throw new Failed(otherwise);
     }
 
-    /** The exception, which has to be of exactly this class: codes must not be mixed up. */
+    /** Returns the exception, which must be of exactly this class, so that no codes are confused. */
     static <E extends Exception> E raises(Class<E> kind, Body body) {
         try {
             body.run();
@@ -55,7 +55,7 @@ final class Harness {
         }
     }
 
-    /** What came, in order. */
+    /** The values that came, in order. */
     static final class Seen<T> extends LinkedBlockingQueue<T> {
         T next(String what) throws InterruptedException {
             T one = poll(SOON, TimeUnit.SECONDS);
@@ -65,7 +65,7 @@ final class Harness {
 
         void next(T due, String what) throws InterruptedException { equal(next(what), due, what); }
 
-        /** Lets pass what comes before it. */
+        /** Takes all values up to this one. */
         void skipTo(T due) throws InterruptedException {
             while (!next(due + " to come").equals(due)) {}
         }
@@ -77,7 +77,7 @@ final class Harness {
         }
     }
 
-    /** Threads whose failure is the check's failure. */
+    /** The threads of checks. A thread that fails makes its check fail. */
     static final ExecutorService THREADS = Executors.newCachedThreadPool(body -> {
         Thread thread = new Thread(body);
         thread.setDaemon(true);
@@ -104,21 +104,21 @@ final class Harness {
         }
     }
 
-    /** Runs each in a thread of its own, to their end. */
+    /** Runs each body in a thread of its own, and waits for all. */
     static void together(List<Body> bodies) throws Exception {
         List<Future<Void>> tasks = bodies.stream().map(Harness::start).toList();
         for (Future<Void> task : tasks) result(task);
     }
 
-    /** A place for one: notices company, and keeps a counter that only a lock makes exact. */
+    /** A section for one thread at a time, with a counter that is exact only under a lock. */
     static final class Section {
         private final AtomicBoolean taken = new AtomicBoolean();
         private volatile int count;
 
         void pass() {
-            yes(taken.compareAndSet(false, true), "two are inside at once");
+            yes(taken.compareAndSet(false, true), "two threads are inside at once");
             int before = count;
-            Thread.yield(); // whoever else could come in does so now
+            Thread.yield(); // lets another thread enter, if the lock does
             count = before + 1;
             taken.set(false);
         }
@@ -126,7 +126,7 @@ final class Harness {
         int count() { return count; }
     }
 
-    /** How many are inside, and how many were at most. */
+    /** The number of threads inside, and its maximum. */
     static final class Gauge {
         private final AtomicInteger now = new AtomicInteger(), most = new AtomicInteger(),
                                     total = new AtomicInteger();
@@ -134,7 +134,7 @@ final class Harness {
         void pass() throws InterruptedException {
             most.accumulateAndGet(now.incrementAndGet(), Math::max);
             total.incrementAndGet();
-            Thread.sleep(2); // for others to come in, if they may
+            Thread.sleep(2); // time for other threads to enter, if they may
             now.decrementAndGet();
         }
 
@@ -143,7 +143,7 @@ final class Harness {
         int total() { return total.get(); }
     }
 
-    /** Every static method of these that takes a Scene is a check. */
+    /** Every static method of these classes that takes a Scene is a check. */
     static final List<Class<?>> CHECKS = List.of(Sessions.class, Operations.class, Locks.class,
             ReadWriteLocks.class, Leaders.class, Recipes.class);
 
@@ -170,7 +170,7 @@ final class Harness {
         String top = "/curator-" + UUID.randomUUID();
         List<Method> methods = chosen(List.of(arguments).subList(1, arguments.length));
         if (methods.isEmpty()) {
-            System.err.println("curator: no check has such a name");
+            System.err.println("curator: no check has this name");
             System.exit(2);
         }
         for (Method method : methods) {
@@ -185,7 +185,7 @@ final class Harness {
                 System.out.println("FAIL curator " + name + ": " + why);
                 System.out.flush();
                 why.printStackTrace();
-                Runtime.getRuntime().halt(1); // a thread that hangs is no reason to
+                Runtime.getRuntime().halt(1); // a hanging thread must not keep the process
             }
             System.out.printf(
                     Locale.ROOT, "ok   curator %s (%.2f s)%n", name, (System.nanoTime() - start) / 1e9);
@@ -193,7 +193,7 @@ final class Harness {
         try (Scene scene = new Scene(arguments[0], top)) {
             scene.zk.delete().forPath(top);
         } catch (Exception e) {
-            System.out.println("FAIL curator: " + top + " is not to be removed: " + e);
+            System.out.println("FAIL curator: " + top + " cannot be removed: " + e);
             Runtime.getRuntime().halt(1);
         }
         System.exit(0);

@@ -47,22 +47,22 @@ final class Leaders {
         equal(participants(d), List.of("a leads", "b", "c", "d"), "participants");
         yes(!d.await(SHORT, TimeUnit.MILLISECONDS), "two lead");
 
-        a.close(LeaderLatch.CloseMode.NOTIFY_LEADER); // who leads steps down
-        // It gives up its node before it says so.
-        equal(Set.of(told.next("its end"), told.next("the next leader")),
-                Set.of("a does not lead", "b leads"), "what is told when the leader steps down");
+        a.close(LeaderLatch.CloseMode.NOTIFY_LEADER); // the leader steps down
+        // It deletes its node before it reports this.
+        equal(Set.of(told.next("the end of its term"), told.next("the next leader")),
+                Set.of("a does not lead", "b leads"), "the reports when the leader steps down");
         equal(d.getLeader().getId(), "b", "the leader");
-        scene.expire(proxy, clients.get(1)); // the leader's session ends; it stands again, last
-        told.next("b does not lead", "its end");
+        scene.expire(proxy, clients.get(1)); // the leader's session ends; it joins again, as the last
+        told.next("b does not lead", "the end of its term");
         told.next("c leads", "the next leader");
-        until("b stands again", () -> participants(d).equals(List.of("c leads", "d", "b")));
-        clients.get(2).close(); // the leader's program ends
+        until("b has joined again", () -> participants(d).equals(List.of("c leads", "d", "b")));
+        clients.get(2).close(); // the leader closes its client
         told.skipTo("d leads");
         yes(d.await(SOON, TimeUnit.SECONDS), "the leader does not lead");
         equal(participants(d), List.of("d leads", "b"), "participants");
         b.close();
         d.close();
-        until("their nodes go", () -> scene.children("latch").isEmpty()); // deleted in the background
+        until("their nodes are deleted", () -> scene.children("latch").isEmpty()); // deleted in the background
     }
 
     static void latchKeepsItsLeaderOverADroppedConnection(Scene scene) throws Exception {
@@ -73,11 +73,11 @@ final class Leaders {
                     two = scene.own(latch(scene, scene.client(), "two", told));
         told.next("one leads", "a leader");
         Scene.cutAndAwait(proxy, client);
-        // Without a connection it does not count on it; its node is still the first.
-        told.next("one does not lead", "caution");
-        told.next("one leads", "its leadership again");
+        // Without a connection it does not rely on its leadership, but its node is still the first.
+        told.next("one does not lead", "the end of its leadership");
+        told.next("one leads", "its new leadership");
         equal(List.of(one.hasLeadership(), two.hasLeadership(), told.all()), List.of(true, false, List.of()),
-                "who leads");
+                "the leaders and the reports");
     }
 
     static void selectorLetsEachLeadAlone(Scene scene) throws Exception {

@@ -19,10 +19,10 @@ final class Locks {
     }
 
     static void get(InterProcessLock lock) throws Exception {
-        yes(lock.acquire(SOON, TimeUnit.SECONDS), "a lock is not to be had");
+        yes(lock.acquire(SOON, TimeUnit.SECONDS), "a lock was not granted");
     }
 
-    /** Each lock in a thread of its own goes through the section so often. */
+    /** Each lock passes through the section so often, in a thread of its own. */
     private static void contend(List<? extends InterProcessLock> locks, int rounds, Section section)
             throws Exception {
         List<Body> bodies = new ArrayList<>();
@@ -40,7 +40,7 @@ final class Locks {
         together(bodies);
     }
 
-    /** A thread that waits for the lock, gets it, tells so, and releases it. */
+    /** A thread that waits for the lock, reports when it gets it, and releases it. */
     static Future<Void> queueUp(Scene scene, InterProcessLock lock, Seen<Integer> order, int i)
             throws Exception {
         int before = scene.children("lock").size();
@@ -85,7 +85,7 @@ final class Locks {
         result(dropping);
         equal(section.count(), 36, "the counter");
         yes(cuts.get() >= 3, "only " + cuts + " connections dropped");
-        until("its nodes go", () -> scene.children("lock").isEmpty());
+        until("its nodes are deleted", () -> scene.children("lock").isEmpty());
     }
 
     static void mutexIsReentrantAndOfItsThread(Scene scene) throws Exception {
@@ -98,7 +98,7 @@ final class Locks {
         raises(IllegalMonitorStateException.class, other::release);
         raises(IllegalMonitorStateException.class, () -> result(start(lock::release)));
         lock.release();
-        yes(lock.isOwnedByCurrentThread() && inVain(other), "released once, it is free");
+        yes(lock.isOwnedByCurrentThread() && inVain(other), "after one release it is free");
         lock.release();
         get(other);
         other.release();
@@ -113,18 +113,18 @@ final class Locks {
         for (CuratorFramework client : scene.clients(4))
             line.add(queueUp(scene, mutex(client, scene), order, next++));
         equal(holder.getParticipantNodes().size(), 5, "participants");
-        equal(order.all(), List.of(), "got it while it was held");
+        equal(order.all(), List.of(), "a waiter got it while it was held");
         holder.release();
         for (Future<Void> task : line) result(task);
-        equal(order.all(), List.of(0, 1, 2, 3), "the order they got it in");
+        equal(order.all(), List.of(0, 1, 2, 3), "the order in which they got it");
     }
 
     static void mutexWaitersTimeOutAndDoNotBlockOthers(Scene scene) throws Exception {
         InterProcessMutex holder = mutex(scene.zk, scene);
         Seen<Integer> order = new Seen<>();
         get(holder);
-        yes(inVain(mutex(scene.client(), scene)), "got a lock that is held");
-        equal(scene.children("lock").size(), 1, "who gave up leaves");
+        yes(inVain(mutex(scene.client(), scene)), "a held lock was granted");
+        equal(scene.children("lock").size(), 1, "a waiter that gave up has no node");
         Future<Boolean> timed = task(() -> inVain(mutex(scene.client(), scene)));
         until("it waits", () -> scene.children("lock").size() >= 2 || timed.isDone());
         Future<Void> last = start(() -> {
@@ -133,9 +133,9 @@ final class Locks {
             order.add(1);
             lock.release();
         });
-        yes(result(timed), "got a lock that is held");
-        until("only one waits", () -> scene.children("lock").size() == 2);
-        equal(order.all(), List.of(), "got it while it was held");
+        yes(result(timed), "a held lock was granted");
+        until("only one waiter is left", () -> scene.children("lock").size() == 2);
+        equal(order.all(), List.of(), "a waiter got it while it was held");
         holder.release();
         result(last);
     }
@@ -151,7 +151,7 @@ final class Locks {
         Future<Void> last = queueUp(scene, mutex(scene.client(), scene), order, 3);
         closes.close();
         result(waits);
-        equal(order.all(), List.of(), "got it while it was held");
+        equal(order.all(), List.of(), "a waiter got it while it was held");
         scene.expire(proxy, expires);
         result(last);
     }
@@ -168,7 +168,7 @@ final class Locks {
         Scene.cutAndAwait(two, second);
         Scene.cutAndAwait(one, first);
         equal(new TreeSet<>(scene.children("lock")), new TreeSet<>(nodes), "its nodes");
-        equal(order.all(), List.of(), "got it while it was held");
+        equal(order.all(), List.of(), "a waiter got it while it was held");
         holder.release();
         result(waits);
     }
@@ -179,7 +179,7 @@ final class Locks {
         lock.makeRevocable(l -> asked.countDown());
         get(lock);
         Revoker.attemptRevoke(scene.zk, scene.at("lock/" + scene.children("lock").get(0)));
-        yes(asked.await(SOON, TimeUnit.SECONDS), "its holder is not asked");
+        yes(asked.await(SOON, TimeUnit.SECONDS), "its holder is not notified of the revocation");
         lock.release();
     }
 
@@ -194,9 +194,9 @@ final class Locks {
         Future<Lease> fourth = task(() -> all.get(2).acquire(SOON, TimeUnit.SECONDS));
         until("it waits", () -> scene.children("semaphore/leases").size() == 4);
         yes(!fourth.isDone(), "a fourth lease of three was given");
-        clients.get(1).close(); // a lease goes with its session
+        clients.get(1).close(); // a lease ends with its session
         Lease last = result(fourth);
-        yes(last != null, "a lease given back is not to be had");
+        yes(last != null, "a released lease was not granted");
         all.get(0).returnAll(leases.subList(0, 2));
         all.get(2).returnLease(last);
 
@@ -207,14 +207,14 @@ final class Locks {
             bodies.add(() -> {
                 for (int round = 0; round < 5; round++) {
                     Lease lease = semaphore.acquire(SOON, TimeUnit.SECONDS);
-                    yes(lease != null, "a lease is not to be had");
+                    yes(lease != null, "a lease was not granted");
                     gauge.pass();
                     semaphore.returnLease(lease);
                 }
             });
         }
         together(bodies);
-        yes(gauge.most() <= 3, gauge.most() + " held a lease at once");
+        yes(gauge.most() <= 3, gauge.most() + " threads held a lease at once");
         equal(gauge.total(), 40, "leases given");
         equal(scene.children("semaphore/leases"), List.of(), "nodes left");
     }
@@ -231,10 +231,10 @@ final class Locks {
         InterProcessLock both = new InterProcessMultiLock(scene.zk, List.of(scene.at("a"), scene.at("b")));
         InterProcessLock b = new InterProcessMutex(client, scene.at("b"));
         get(b);
-        yes(inVain(both), "a multi-lock was got while a part of it was held");
+        yes(inVain(both), "a multi-lock was granted while a member was held");
         b.release();
         get(both);
-        yes(inVain(b), "a part of a multi-lock that is held was got");
+        yes(inVain(b), "a member of a held multi-lock was granted");
         both.release();
     }
 }

@@ -11,7 +11,7 @@ import org.apache.zookeeper.*;
 import org.apache.zookeeper.data.*;
 import org.apache.zookeeper.server.auth.DigestAuthenticationProvider;
 
-/** Operations, their answers and errors, as Curator and the Java client below it ask for them. */
+/** Operations of Curator and of the Java client below it, with their answers and errors. */
 final class Operations {
     private static byte[] bytes(String text) { return text.getBytes(); }
 
@@ -33,7 +33,7 @@ final class Operations {
                     ? zk.create().withTtl(3_600_000).storingStatIn(stat).withMode(mode).forPath(
                               path, bytes("x"))
                     : zk.create().storingStatIn(stat).withMode(mode).forPath(path, bytes("x"));
-            equal(made, path + (parts.length > 1 ? parts[1] : ""), "the path made");
+            equal(made, path + (parts.length > 1 ? parts[1] : ""), "the created path");
             equal(stat.getEphemeralOwner(), mode.isEphemeral() ? Scene.session(zk) : 0,
                     "the owner of a " + mode);
             equal(stat, zk.checkExists().forPath(made), "the Stat of create and of exists, " + mode);
@@ -55,7 +55,7 @@ final class Operations {
         equal(own.getEphemerals(scene.at("nowhere")), List.of(), "ephemerals below a path");
     }
 
-    /** A server looks for them every minute unless znode.container.checkIntervalMs says otherwise. */
+    /** A server checks for them every minute, or as often as znode.container.checkIntervalMs says. */
     static void containersAndTtlNodesAreReaped(Scene scene) throws Exception {
         CuratorFramework zk = scene.zk;
         TransactionOp op = zk.transactionOp();
@@ -71,15 +71,15 @@ final class Operations {
         zk.create().forPath(scene.at("plain"));
         zk.create()
                 .withMode(CreateMode.CONTAINER)
-                .forPath(scene.at("unused")); // is kept until it has had a child
+                .forPath(scene.at("unused")); // stays because it never had a child
         zk.create().withTtl(3_600_000).withMode(CreateMode.PERSISTENT_WITH_TTL).forPath(scene.at("later"));
         zk.create().withMode(CreateMode.CONTAINER).forPath(scene.at("in use"));
         zk.create().forPath(scene.at("in use/x"));
         zk.delete().forPath(scene.at("container/in one/x"));
         zk.delete().forPath(scene.at("of a transaction/x"));
-        until("they are gone", 150, () -> zk.getChildren().forPath(scene.path).size() <= 4);
+        until("they are deleted", 150, () -> zk.getChildren().forPath(scene.path).size() <= 4);
         equal(new TreeSet<>(zk.getChildren().forPath(scene.path)),
-                new TreeSet<>(List.of("plain", "unused", "later", "in use")), "what is kept");
+                new TreeSet<>(List.of("plain", "unused", "later", "in use")), "the nodes that stay");
     }
 
     static void isToldTheRightErrors(Scene scene) throws Exception {
@@ -99,7 +99,7 @@ final class Operations {
         raises(KeeperException.NoNodeException.class, () -> zk.delete().forPath(nowhere));
         zk.delete().quietly().forPath(nowhere);
         zk.delete().guaranteed().deletingChildrenIfNeeded().forPath(path);
-        equal(zk.checkExists().forPath(path), null, "a node deleted");
+        equal(zk.checkExists().forPath(path), null, "a deleted node");
     }
 
     static void keepsDataAndItsStat(Scene scene) throws Exception {
@@ -125,7 +125,7 @@ final class Operations {
         byte[] much = new byte[900 << 10];
         new Random(1).nextBytes(much);
         zk.setData().forPath(path, much);
-        yes(Arrays.equals(much, zk.getData().forPath(path)), "900 KiB came back different");
+        yes(Arrays.equals(much, zk.getData().forPath(path)), "900 KiB were read back with a difference");
     }
 
     static void commitsATransactionWholeOrNotAtAll(Scene scene) throws Exception {
@@ -145,12 +145,12 @@ final class Operations {
                 op.setData().withVersion(0).forPath(a, bytes("set")), op.delete().forPath(goes));
         equal(done.stream().map(CuratorTransactionResult::getError).toList(), Collections.nCopies(7, 0),
                 "errors");
-        equal(done.get(4).getResultPath(), b + "/e-0000000000", "the path made");
-        equal(done.get(5).getResultStat(), zk.checkExists().forPath(a), "the Stat of the setData in it");
+        equal(done.get(4).getResultPath(), b + "/e-0000000000", "the created path");
+        equal(done.get(5).getResultStat(), zk.checkExists().forPath(a), "the Stat of its setData");
         long zxid = done.get(5).getResultStat().getMzxid();
         for (String path : List.of(b, b + "/e-0000000000", scene.at("ttl")))
             equal(zk.checkExists().forPath(path).getCzxid(), zxid, "the zxid of " + path);
-        equal(zk.checkExists().forPath(goes), null, "a node deleted in it");
+        equal(zk.checkExists().forPath(goes), null, "a node that it deletes");
 
         var failed = raises(KeeperException.BadVersionException.class,
                 ()
@@ -162,7 +162,7 @@ final class Operations {
                 "results");
         equal(new String(zk.getData().forPath(a)), "set", "data after a transaction that failed");
 
-        // Reads fail each for itself.
+        // Each read fails by itself.
         List<OpResult> read =
                 raw(zk).multi(List.of(Op.getData(a), Op.getChildren(scene.at("nowhere")), Op.getChildren(b)));
         equal(new String(((OpResult.GetDataResult) read.get(0)).getData()), "set", "data");

@@ -7,7 +7,7 @@ import java.net.*;
 import java.util.*;
 
 /**
- * A way to the server that can be cut: what the client under check connects to, so that it is used as it is.
+ * A connection to the server that can be cut. The client under check connects to this proxy, unchanged.
  */
 final class Proxy implements Closeable {
     private final ServerSocket listener = new ServerSocket(0, 50, InetAddress.getByName("127.0.0.1"));
@@ -30,7 +30,7 @@ final class Proxy implements Closeable {
         sockets.clear();
     }
 
-    /** Ends all connections, and those to come. */
+    /** Ends all connections, and refuses new ones. */
     synchronized void refuse() {
         refuses = true;
         cut();
@@ -77,7 +77,7 @@ final class Proxy implements Closeable {
         try {
             from.getInputStream().transferTo(to.getOutputStream());
         } catch (IOException e) {
-            // one side is gone, so the other goes
+            // one side is closed, so the other is closed too
         }
         end(from);
         end(to);
@@ -87,7 +87,7 @@ final class Proxy implements Closeable {
         try {
             socket.close();
         } catch (IOException e) {
-            // gone it is
+            // it is closed already
         }
     }
 }

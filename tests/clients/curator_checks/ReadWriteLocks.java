@@ -25,15 +25,15 @@ final class ReadWriteLocks {
 
         Seen<Integer> order = new Seen<>();
         Locks.get(locks.get(0).readLock());
-        yes(Locks.inVain(locks.get(1).writeLock()), "a writer got in beside a reader");
+        yes(Locks.inVain(locks.get(1).writeLock()), "a writer entered beside a reader");
         Future<Void> writer = Locks.queueUp(scene, locks.get(1).writeLock(), order, 1);
         yes(Locks.inVain(locks.get(2).readLock()), "a reader overtook a waiting writer");
         Future<Void> late = Locks.queueUp(scene, locks.get(2).readLock(), order, 2);
-        equal(order.all(), List.of(), "got it while it was held");
+        equal(order.all(), List.of(), "a waiter got it while it was held");
         locks.get(0).readLock().release();
         result(writer);
         result(late);
-        equal(order.all(), List.of(1, 2), "the order they got it in");
+        equal(order.all(), List.of(1, 2), "the order in which they got it");
     }
 
     static void aWriterMayReadAndKeepReading(Scene scene) throws Exception {
@@ -41,7 +41,7 @@ final class ReadWriteLocks {
         InterProcessReadWriteLock other = new InterProcessReadWriteLock(scene.client(), scene.at("lock"));
         Locks.get(lock.writeLock());
         Locks.get(lock.readLock());
-        yes(Locks.inVain(other.readLock()), "a reader got in beside a writer");
+        yes(Locks.inVain(other.readLock()), "a reader entered beside a writer");
         lock.writeLock().release();
         Locks.get(other.readLock());
         yes(Locks.inVain(other.writeLock()), "a reader became a writer beside a reader");

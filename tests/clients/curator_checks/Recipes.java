@@ -92,7 +92,7 @@ final class Recipes {
         tree.next("NODE_REMOVED " + path + "/a", "its end");
         scene.zk.setData().forPath(path, bytes("2"));
         node.next("2", "the change");
-        many.close(); // it would make its node again
+        many.close(); // it would create its node again
         scene.zk.delete().forPath(path);
         node.next("none", "the end");
     }
@@ -129,10 +129,10 @@ final class Recipes {
         one.start();
         two.start();
         VersionedValue<Integer> old = one.getVersionedValue();
-        yes(one.trySetCount(old, 8), "a count is not set");
+        yes(one.trySetCount(old, 8), "a count was not set");
         seen.skipTo(8);
-        yes(two.trySetCount(two.getVersionedValue(), 9), "a count is not set");
-        yes(!one.trySetCount(old, 10), "a count is set over another");
+        yes(two.trySetCount(two.getVersionedValue(), 9), "a count was not set");
+        yes(!one.trySetCount(old, 10), "a count replaced a newer one");
         seen.skipTo(9);
     }
 
@@ -141,10 +141,10 @@ final class Recipes {
         DistributedBarrier set = new DistributedBarrier(clients.get(0), scene.at("barrier")),
                            waits = new DistributedBarrier(clients.get(1), scene.at("barrier"));
         set.setBarrier();
-        yes(!waits.waitOnBarrier(SHORT, TimeUnit.MILLISECONDS), "a barrier lets through");
+        yes(!waits.waitOnBarrier(SHORT, TimeUnit.MILLISECONDS), "a barrier lets a thread through");
         Future<Boolean> waiting = task(() -> waits.waitOnBarrier(SOON, TimeUnit.SECONDS));
         set.removeBarrier();
-        yes(result(waiting), "a barrier does not go");
+        yes(result(waiting), "a barrier is not removed");
 
         DistributedDoubleBarrier one = new DistributedDoubleBarrier(clients.get(0), scene.at("double"), 2),
                                  two = new DistributedDoubleBarrier(clients.get(1), scene.at("double"), 2);

@@ -9,13 +9,13 @@ import org.apache.curator.framework.state.ConnectionState;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 import org.apache.zookeeper.*;
 
-/** A check's own node, and its clients; all of it goes with the check. */
+/** A check's own node and its clients. All of them end with the check. */
 final class Scene implements AutoCloseable {
-    /** Milliseconds: a session timeout that plays no part. */
+    /** Milliseconds: a session timeout that does not matter. */
     static final int SESSION = 15_000;
 
     final String server, path;
-    /** A client that is left in peace. */
+    /** A client without faults. */
     final CuratorFramework zk;
     private final Deque<AutoCloseable> owned = new ArrayDeque<>();
 
@@ -87,7 +87,7 @@ final class Scene implements AutoCloseable {
         equal(session(client), session, "the session after the reconnect");
     }
 
-    /** Ends the client's session while it is away: another client takes it over and closes it. */
+    /** Ends the client's session while it is disconnected: another client takes it over and closes it. */
     void expire(Proxy proxy, CuratorFramework client) throws Exception {
         ZooKeeper own = client.getZookeeperClient().getZooKeeper();
         long session = own.getSessionId();
@@ -99,13 +99,13 @@ final class Scene implements AutoCloseable {
             if (event.getState() == Watcher.Event.KeeperState.SyncConnected) connected.countDown();
         };
         try (ZooKeeper thief = new ZooKeeper(server, SESSION, watcher, session, own.getSessionPasswd())) {
-            yes(connected.await(SOON, TimeUnit.SECONDS), "a session cannot be taken over");
-            equal(thief.getSessionId(), session, "the session taken over");
+            yes(connected.await(SOON, TimeUnit.SECONDS), "a session could not be taken over");
+            equal(thief.getSessionId(), session, "the session that was taken over");
         }
         proxy.admit();
         states.skipTo(ConnectionState.LOST);
         states.skipTo(ConnectionState.RECONNECTED);
-        yes(session(client) != session, "an expired session lives again");
+        yes(session(client) != session, "an expired session was resumed");
     }
 
     /** Closes what the check has opened, and removes its node. */

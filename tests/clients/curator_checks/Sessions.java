@@ -12,7 +12,7 @@ import org.apache.zookeeper.*;
 import org.apache.zookeeper.Watcher.Event.EventType;
 import org.apache.zookeeper.Watcher.WatcherType;
 
-/** Sessions and watches, and faults on the way. */
+/** Sessions and watches, also under faults. */
 final class Sessions {
     static void connectsAndGetsASessionOfItsOwn(Scene scene) throws Exception {
         Set<Long> sessions = new HashSet<>();
@@ -42,10 +42,10 @@ final class Sessions {
         };
     }
 
-    /** What has come when everything that the server sent so far has been handled. */
+    /** The events that came, when everything that the server has sent so far is handled. */
     private static List<String> came(CuratorFramework client, Seen<String> seen) throws Exception {
-        // Callbacks and watchers have one thread: a callback's turn comes after the events sent before its
-        // answer.
+        // Callbacks and watchers use one thread: a callback runs after the events that were sent before
+        // its answer.
         Seen<Boolean> answered = new Seen<>();
         client.checkExists().inBackground((c, event) -> answered.add(true)).forPath("/");
         answered.next("an answer");
@@ -77,7 +77,7 @@ final class Sessions {
     }
 
     static void persistentWatchesStayAndReachAsFarAsTold(Scene scene) throws Exception {
-        // A client each: of two modes on one path, a server keeps the later for both.
+        // Two clients: with two modes on one path, a server keeps the later one for both.
         CuratorFramework zk = scene.client(), recursive = scene.client(), other = scene.zk;
         String path = scene.at("node"), child = path + "/child", deep = child + "/deep";
         Seen<String> own = new Seen<>(), tree = new Seen<>();
@@ -116,8 +116,8 @@ final class Sessions {
         own.clear();
         tree.clear();
         changes.run();
-        equal(came(zk, own), List.of(), "events of a watch removed");
-        equal(came(recursive, tree), List.of(), "events of a watch removed");
+        equal(came(zk, own), List.of(), "events of a removed watch");
+        equal(came(recursive, tree), List.of(), "events of a removed watch");
     }
 
     static void oneShotWatchesCanBeRemoved(Scene scene) throws Exception {
@@ -130,17 +130,17 @@ final class Sessions {
         raises(KeeperException.NoWatcherException.class,
                 () -> zk.watchers().remove(children).ofType(WatcherType.Data).forPath(path));
         zk.watchers().remove(data).ofType(WatcherType.Data).forPath(path);
-        seen.next("DataWatchRemoved " + path, "word of the removal");
+        seen.next("DataWatchRemoved " + path, "the report of the removal");
         scene.zk.setData().forPath(path, "1".getBytes());
         scene.zk.create().forPath(scene.at("child"));
         equal(came(zk, seen), List.of("NodeChildrenChanged " + path), "events after the removal");
         zk.getData().usingWatcher(data).forPath(path);
         zk.checkExists().usingWatcher(children).forPath(path);
         zk.watchers().removeAll().ofType(WatcherType.Data).forPath(path);
-        seen.next("DataWatchRemoved " + path, "word of the removal");
-        seen.next("DataWatchRemoved " + path, "word of the removal of the other");
+        seen.next("DataWatchRemoved " + path, "the report of the removal");
+        seen.next("DataWatchRemoved " + path, "the report of the other removal");
         scene.zk.setData().forPath(path, "2".getBytes());
-        equal(came(zk, seen), List.of(), "events after the removal of all");
+        equal(came(zk, seen), List.of(), "events after the removal of all watches");
     }
 
     static void watchesSurviveADroppedConnection(Scene scene) throws Exception {
@@ -193,12 +193,12 @@ final class Sessions {
         for (String[] due : new String[][] {{"changed", "NodeDataChanged"}, {"deleted", "NodeDeleted"},
                      {"created", "NodeCreated"}, {"parent", "NodeChildrenChanged"},
                      {"looked at", "NodeDeleted"}})
-            seen.get(due[0]).next(due[1] + " " + scene.at(due[0]), "what happened meanwhile");
+            seen.get(due[0]).next(due[1] + " " + scene.at(due[0]), "the change during the outage");
 
         other.setData().forPath(scene.at("quiet"), "1".getBytes());
         other.create().forPath(scene.at("missing"));
-        seen.get("quiet").next("NodeDataChanged " + scene.at("quiet"), "a watch set again");
-        seen.get("missing").next("NodeCreated " + scene.at("missing"), "a watch set again");
+        seen.get("quiet").next("NodeDataChanged " + scene.at("quiet"), "a watch that was set again");
+        seen.get("missing").next("NodeCreated " + scene.at("missing"), "a watch that was set again");
         String kept = scene.at("kept"), tree = scene.at("tree");
         for (String path : List.of(kept, tree)) {
             other.create().forPath(path + "/child");
@@ -227,11 +227,11 @@ final class Sessions {
         PersistentNode kept =
                 scene.own(new PersistentNode(zk, CreateMode.EPHEMERAL, false, scene.at("kept"), new byte[0]));
         kept.start();
-        until("the persistent node is made", () -> scene.exists("kept"));
+        until("the persistent node exists", () -> scene.exists("kept"));
         scene.zk.checkExists().usingWatcher(to(gone)).forPath(scene.at("mine"));
         scene.expire(proxy, zk);
-        gone.next("NodeDeleted " + scene.at("mine"), "the ephemeral's end");
-        until("the persistent node is made again", () -> {
+        gone.next("NodeDeleted " + scene.at("mine"), "the deletion of the ephemeral node");
+        until("the persistent node exists again", () -> {
             var stat = scene.zk.checkExists().forPath(scene.at("kept"));
             return stat != null && stat.getEphemeralOwner() == Scene.session(zk);
         });
@@ -247,6 +247,6 @@ final class Sessions {
         leaving.close();
         equal(came(other, seen),
                 List.of("NodeDeleted " + scene.at("mine"), "NodeChildrenChanged " + scene.path), "events");
-        equal(other.getChildren().forPath(scene.path), List.of("stays"), "what is left");
+        equal(other.getChildren().forPath(scene.path), List.of("stays"), "the remaining nodes");
     }
 }

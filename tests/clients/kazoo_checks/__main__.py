@@ -1,9 +1,10 @@
-"""Checks a server with kazoo: kazoo_checks HOST:PORT [NAME..]. Ends with 1 at the first failure."""
+"""Checks a server with kazoo: kazoo_checks HOST:PORT [NAME..]. The exit code is 1 at the first
+failure."""
 
 import os
 import sys
 
-# Each puts its checks into the table, in this order.
+# Each module adds its checks to the table, in this order.
 import sessions  # noqa: F401
 import operations  # noqa: F401
 import locks  # noqa: F401
@@ -14,4 +15,4 @@ if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # a thread that hangs is no reason to
+    os._exit(code)  # a hanging thread must not keep the process

@@ -1,5 +1,5 @@
-"""What the kazoo checks stand on: a table of checks, clients that get closed, and waits that
-end."""
+"""The tools of the kazoo checks: a table of checks, clients that are closed at the end, and waits
+with a limit."""
 
 import logging
 import queue
@@ -15,25 +15,25 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import Callback, KazooState
 
-SOON = 30.0  # seconds: the longest wait for what the server owes us, however busy the machine
-SHORT = 0.3  # seconds: a wait that has to be in vain
-SESSION = 15.0  # seconds: a session timeout that plays no part unless a check says so
+SOON = 30.0  # seconds: the longest wait for an answer or event, even on a busy machine
+SHORT = 0.3  # seconds: a wait that must end without a result
+SESSION = 15.0  # seconds: a session timeout that does not matter in most checks
 CHECKS = []
 
 
 class Failed(AssertionError):
-    """A check did not see what it had to see."""
+    """A check has failed."""
 
 
 def check(function):
-    """Puts a check into the table."""
+    """Adds a check to the table."""
     CHECKS.append(function)
     return function
 
 
 def equal(seen, due, what=""):
     if seen != due:
-        raise Failed("%s: %r where %r was due" % (what or "compared", seen, due))
+        raise Failed("%s: %r instead of %r" % (what or "compared", seen, due))
 
 
 def true(condition, what):
@@ -42,18 +42,18 @@ def true(condition, what):
 
 
 def raises(kind, function, *arguments, **named):
-    """The exception, which has to be of exactly this kind: codes must not be mixed up."""
+    """Returns the exception, which must be of exactly this kind, so that no codes are confused."""
     try:
         result = function(*arguments, **named)
     except Exception as error:
         if type(error) is kind:
             return error
-        raise Failed("%r where %s was due" % (error, kind.__name__)) from error
-    raise Failed("%r where %s was due" % (result, kind.__name__))
+        raise Failed("%r instead of %s" % (error, kind.__name__)) from error
+    raise Failed("%r instead of %s" % (result, kind.__name__))
 
 
 def until(what, condition, seconds=SOON):
-    """Asks until the answer is true, and returns it."""
+    """Repeats the call until its result is true, and returns it."""
     end = time.monotonic() + seconds
     while True:
         answer = condition()
@@ -65,7 +65,7 @@ def until(what, condition, seconds=SOON):
 
 
 class Seen(queue.Queue):
-    """What came, in order: events, states, values."""
+    """The values that came, in order: events, states and so on."""
 
     def next(self, what="something to come"):
         try:
@@ -74,7 +74,7 @@ class Seen(queue.Queue):
             raise Failed("not within %g s: %s" % (SOON, what)) from None
 
     def skip_to(self, due):
-        """Lets pass what comes before `due`."""
+        """Takes all values up to `due`."""
         while self.next("%r to come" % (due,)) != due:
             pass
 
@@ -83,7 +83,7 @@ class Seen(queue.Queue):
 
 
 class Task(threading.Thread):
-    """A thread whose failure is the check's failure."""
+    """A thread of a check. If it fails, the check fails."""
 
     def __init__(self, function, *arguments):
         super().__init__(daemon=True)
@@ -106,16 +106,17 @@ class Task(threading.Thread):
 
 
 class Section:
-    """A place for one: notices company, and keeps a counter that only a lock makes exact."""
+    """A section for one thread: notices a second one, and has a counter that is exact only under a
+    lock."""
 
     def __init__(self):
         self._taken = threading.Lock()
         self.count = 0
 
     def __enter__(self):
-        true(self._taken.acquire(blocking=False), "two are inside at once")
+        true(self._taken.acquire(blocking=False), "two threads are inside at once")
         self._before = self.count
-        time.sleep(0)  # whoever else could come in does so now
+        time.sleep(0)  # lets another thread enter, if the lock does
         return self
 
     def __exit__(self, *_):
@@ -124,7 +125,7 @@ class Section:
 
 
 class Gauge:
-    """How many are inside, and how many were at most."""
+    """The number of threads inside, and its maximum."""
 
     def __init__(self):
         self._lock, self._now, self.most, self.total = threading.Lock(), 0, 0, 0
@@ -141,14 +142,14 @@ class Gauge:
 
 
 def quiet_logger():
-    """kazoo warns of every dropped connection; the checks drop some themselves."""
+    """A logger without kazoo's warnings: some checks drop connections on purpose."""
     logger = logging.Logger("kazoo", logging.CRITICAL)
     logger.addHandler(logging.NullHandler())
     return logger
 
 
 class Scene:
-    """A check's own node, and its clients; all of it goes with the check."""
+    """A check's own node and its clients. All of them end with the check."""
 
     def __init__(self, hosts, top, name):
         self.hosts, self.path, self._clients = hosts, "%s/%s" % (top, name), []
@@ -186,8 +187,8 @@ def states_of(client):
 
 
 def settle(client):
-    """Returns when every event that the server sent so far has been handled: an event precedes the
-    replies after it, and handlers run in order."""
+    """Returns when every event that the server has sent so far is handled: events come before later
+    replies, and handlers run in order."""
     client.exists("/")
     handled = threading.Event()
     client.handler.dispatch_callback(Callback("watch", handled.set, ()))
@@ -210,7 +211,8 @@ def cut_and_await(client):
 
 
 def expire(client):
-    """Ends the client's session behind its back: another connection takes it over and closes it."""
+    """Ends the client's session by another connection, which takes it over and closes it. The
+    client does not know it."""
     session, password = client.client_id
     while not _take_over_and_close(client, session, password):
         pass
@@ -231,15 +233,15 @@ def _take_over_and_close(client, session, password):
     true(len(said) >= 16, "the server does not answer a connect request")
     timeout, answered = struct.unpack_from("!iq", said, 8)
     if timeout <= 0:
-        return True  # it is gone already
-    equal(answered, session, "the session taken over")
-    # Without the second reply, the client was faster and took the session back.
+        return True  # the session has ended already
+    equal(answered, session, "the session that was taken over")
+    # Without a second reply, the client was faster and has taken the session back.
     return len(said) > 4 + struct.unpack_from("!i", said)[0]
 
 
 def main(arguments):
     if not arguments:
-        usage = "usage: kazoo_checks HOST:PORT [NAME..]   all checks, or those with a NAME in theirs"
+        usage = "usage: kazoo_checks HOST:PORT [NAME..]   all checks, or those whose name has a NAME"
         print(usage, file=sys.stderr)
         return 2
     hosts, names = arguments[0], arguments[1:]
@@ -277,7 +279,7 @@ def _answers(hosts):
 
 
 def _leave_nothing(hosts, top):
-    """Locks and the like must have removed their own nodes; what is left of `top` is empty."""
+    """Removes `top`. The recipes must have removed their own nodes, so nothing is left below it."""
     client = KazooClient(hosts=hosts, timeout=SESSION, logger=quiet_logger())
     client.start(timeout=SOON)
     left = client.get_children(top)

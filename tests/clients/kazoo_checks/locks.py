@@ -23,7 +23,7 @@ from harness import (
 
 
 def contend(locks, rounds, section):
-    """Each lock in a thread of its own goes through the section so often."""
+    """Each lock passes through the section so often, in a thread of its own."""
 
     def go(lock):
         for _ in range(rounds):
@@ -35,7 +35,7 @@ def contend(locks, rounds, section):
 
 
 def in_line(scene, clients, path, make):
-    """Each client waits for a lock of its own, in that order. Gives (client, lock, task) of each,
+    """Each client waits for a lock of its own, in that order. Returns (client, lock, task) of each,
     and the order in which they get it."""
     order, line = Seen(), []
     for i, client in enumerate(clients):
@@ -97,16 +97,16 @@ def lock_counts_exactly_while_connections_drop(scene):
     dropping.result()
     equal(section.count, 36, "the counter")
     true(cuts[0] >= 3, "only %d connections dropped" % cuts[0])
-    until("its nodes go", lambda: not scene.zk.get_children(path))
+    until("its nodes are deleted", lambda: not scene.zk.get_children(path))
 
 
 @check
 def lock_serves_who_came_first(scene):
     path, holder = scene.at("lock"), scene.zk.Lock(scene.at("lock"), "holder")
-    true(holder.acquire(), "a free lock is not to be had")
+    true(holder.acquire(), "a free lock was not granted")
     line, order = in_line(scene, scene.clients(4), path, lock_of)
     equal(holder.contenders(), ["holder"] + ["waiter %d" % i for i in range(4)])
-    equal(order.all(), [], "got it while it was held")
+    equal(order.all(), [], "a waiter got it while it was held")
     holder.release()
     for _, _, task in line:
         task.result()
@@ -121,9 +121,9 @@ def lock_waiters_time_out_are_cancelled_and_do_not_block_others(scene):
     timed, cancelled, last = [
         scene.client().Lock(path, name) for name in ("timed", "cancelled", "last")
     ]
-    true(not timed.acquire(blocking=False), "got a lock that is held")
+    true(not timed.acquire(blocking=False), "a held lock was granted")
     raises(errors.LockTimeout, timed.acquire, timeout=SHORT)
-    equal(holder.contenders(), ["holder"], "who gave up leaves")
+    equal(holder.contenders(), ["holder"], "a waiter that gave up has no node")
     waits = Task(cancelled.acquire)
     until("it waits", lambda: len(holder.contenders()) == 2)
     follows = Task(last.acquire)
@@ -131,7 +131,7 @@ def lock_waiters_time_out_are_cancelled_and_do_not_block_others(scene):
     cancelled.cancel()
     raises(errors.CancelledError, waits.result)
     equal(holder.contenders(), ["holder", "last"])
-    true(follows.is_alive(), "got a lock that is held")
+    true(follows.is_alive(), "a held lock was granted")
     holder.release()
     equal(follows.result(), True)
     last.release()
@@ -166,7 +166,7 @@ def lock_is_kept_and_awaited_over_dropped_connections(scene):
     for client in (one, two, one):
         cut_and_await(client)
     equal(scene.zk.Lock(path).contenders(), ["holder", "waiter"])
-    true(waits.is_alive(), "got a lock that is held")
+    true(waits.is_alive(), "a held lock was granted")
     holder.release()
     equal(waits.result(), True)
     waiter.release()
@@ -196,7 +196,7 @@ def readers_share_and_a_writer_is_alone(scene):
     raises(
         errors.LockTimeout, late.acquire, timeout=SHORT
     )  # a reader behind a waiting writer waits
-    true(waits.is_alive(), "a writer got in beside a reader")
+    true(waits.is_alive(), "a writer entered beside a reader")
     reader.release()
     equal(waits.result(), True)
     raises(errors.LockTimeout, reader.acquire, timeout=SHORT)

@@ -1,4 +1,4 @@
-"""kazoo's operations, their answers and errors. (Containers and TTL nodes it has not.)"""
+"""kazoo's operations, their answers and errors. (kazoo has no containers and no TTL nodes.)"""
 
 import time
 
@@ -23,7 +23,7 @@ def creates_nodes_of_all_its_modes(scene):
     equal((path, stat.ephemeralOwner, stat.dataLength), (at("ephemeral"), zk.client_id[0], 4))
     equal(stat, zk.exists(path), "the Stat of create2 and of exists")
     equal(zk.exists(at("plain")).ephemeralOwner, 0)
-    # The number is the parent's count of changes: these two came before.
+    # The number is the parent's count of changes, and there were two before.
     equal(zk.create(at("s-"), sequence=True), at("s-0000000002"))
     equal(zk.create(at("e-"), sequence=True, ephemeral=True), at("e-0000000003"))
     zk.delete(at("s-0000000002"))
@@ -122,7 +122,7 @@ def commits_a_transaction_whole_or_not_at_all(scene):
         (done[0], done[1], done[2], done[3], done[5]),
         (True, at("b"), at("b/s-0000000000"), at("mine"), True),
     )
-    equal(done[4], zk.exists(at("a")), "the Stat of the setData in it")
+    equal(done[4], zk.exists(at("a")), "the Stat of its setData")
     equal(
         len(
             {zk.exists(at(name)).czxid for name in ("b", "b/s-0000000000", "mine")}
@@ -162,7 +162,7 @@ def keeps_strangers_out_by_acls(scene):
     for call in (owner.get, owner.get_children, owner.get_acls):
         raises(errors.NoAuthError, call, at("private"))
     raises(errors.NoAuthError, owner.set, at("private"), b"")
-    true(owner.add_auth(scheme, secret), "add_auth says no")
+    true(owner.add_auth(scheme, secret), "add_auth was refused")
     equal((owner.get(at("private"))[0], owner.get_acls(at("private"))[0]), (b"data", acls))
     raises(errors.NoAuthError, stranger.get, at("private"))
     raises(errors.NoAuthError, stranger.set_acls, at("private"), OPEN_ACL_UNSAFE)
@@ -185,7 +185,7 @@ def keeps_strangers_out_by_acls(scene):
     (entry,) = owner.get_acls(at("auth"))[0]
     equal((entry.perms, entry.id.scheme), (Permissions.READ | Permissions.ADMIN, "digest"))
     equal(entry.id.id, make_digest_acl_credential("anna", "secret"))
-    cut_and_await(owner)  # kazoo says again who it is
+    cut_and_await(owner)  # kazoo sends its credentials again
     equal(owner.get(at("private"))[0], b"data", "after a reconnect")
 
 

@@ -30,21 +30,21 @@ def semaphore_never_gives_more_leases_than_it_has(scene):
 
     def meet_inside(client):
         with semaphore(client, "meets"):
-            meet.wait(10)  # all three leases are to be had at once
+            meet.wait(10)  # all three leases can be held at once
 
     for task in [Task(meet_inside, client) for client in clients]:
         task.result()
 
     held = [semaphore(client, "holder %d" % i) for i, client in enumerate(clients)]
     for one in held:
-        true(one.acquire(), "a free lease is not to be had")
+        true(one.acquire(), "a free lease was not granted")
     equal(sorted(held[0].lease_holders()), ["holder 0", "holder 1", "holder 2"])
     fourth = semaphore(scene.zk, "fourth")
     equal(fourth.acquire(blocking=False), False)
     raises(errors.LockTimeout, fourth.acquire, timeout=SHORT)
     waits = Task(fourth.acquire)
     until("it waits", lambda: scene.zk.get_children(path + "-__lock__"))
-    clients[0].stop()  # the lease goes with the session
+    clients[0].stop()  # the lease ends with the session
     equal(waits.result(), True)
     equal(sorted(fourth.lease_holders()), ["fourth", "holder 1", "holder 2"])
     for one in (*held[1:], fourth):
@@ -60,7 +60,7 @@ def semaphore_never_gives_more_leases_than_it_has(scene):
 
     for task in [Task(go, client) for client in clients[1:] for _ in range(4)]:
         task.result()
-    true(gauge.most <= 3, "%d held a lease at once" % gauge.most)
+    true(gauge.most <= 3, "%d threads held a lease at once" % gauge.most)
     equal(gauge.total, 40, "leases given")
     equal(held[1].lease_holders(), [])
 
@@ -84,7 +84,7 @@ def election_has_one_leader_at_a_time(scene):
 
     tasks = {}
     for i, name in enumerate(names):
-        # The second will be deposed, and not notice.
+        # The second will lose its leadership without noticing it.
         tasks[name] = Task(elections[name].run, lead if name == "b" else lead_alone, name)
         until(
             "%s stands" % name, lambda: scene.zk.Election(path).contenders() == list(names[: i + 1])
@@ -159,7 +159,7 @@ def leases_are_for_one_or_for_so_many(scene):
 def barriers_hold_and_let_go(scene):
     one, two = scene.clients(2)
     barrier = one.Barrier(scene.at("barrier"))
-    equal(barrier.wait(SHORT), True, "a barrier that is not there")
+    equal(barrier.wait(SHORT), True, "a barrier that does not exist")
     barrier.create()
     equal(two.Barrier(scene.at("barrier")).wait(SHORT), False)
     waits = Task(scene.zk.Barrier(scene.at("barrier")).wait)
@@ -205,7 +205,7 @@ def queues_give_each_entry_once(scene):
     equal((one.get(), two.get(), len(two)), (b"a", b"b", 2))
     equal((one.holds_lock(), two.consume(), two.get(timeout=SHORT)), (True, True, None))
     waits = Task(two.get, 30)
-    leaving.stop()  # a consumer dies: its entry is to be had again
+    leaving.stop()  # a consumer dies: its entry must be available again
     equal((waits.result(), two.consume(), len(two)), (b"a", True, 0))
 
 

@@ -1,4 +1,4 @@
-"""kazoo's sessions and watches, and faults on the way. (Persistent watches it has not.)"""
+"""kazoo's sessions and watches, also under faults. (kazoo has no persistent watches.)"""
 
 import logging
 
@@ -9,8 +9,7 @@ from harness import Seen, check, cut_and_await, equal, expire, settle, states_of
 
 
 class Granted(logging.Handler):
-    """The session timeouts that the server granted, in milliseconds; kazoo tells them to its log
-    only."""
+    """The session timeouts that the server granted, in milliseconds. kazoo only logs them."""
 
     def __init__(self):
         super().__init__(BLATHER)
@@ -136,7 +135,7 @@ def keeps_its_session_over_a_dropped_connection(scene):
     for i in range(1, 4):
         zk.get(path, watch=once.put)
         cut_and_await(zk)
-        equal(once.next().type, EventType.NONE, "kazoo's word to a watch that it forgets")
+        equal(once.next().type, EventType.NONE, "kazoo's report to a watch that it drops")
         equal(other.exists(path).ephemeralOwner, owner)
         # kazoo sets its watches again by itself, at some time after the reconnect.
         other.set(path, b"%d" % i)
@@ -144,7 +143,7 @@ def keeps_its_session_over_a_dropped_connection(scene):
         other.create(scene.at(str(i)))
         children.skip_to([str(n) for n in range(1, i + 1)] + ["node"])
     settle(zk)
-    equal(once.all(), [], "events of watches forgotten")
+    equal(once.all(), [], "events of dropped watches")
 
 
 @check
@@ -164,7 +163,7 @@ def gets_a_new_session_when_the_old_one_has_expired(scene):
     equal(zk.get_children(path), [])
     other.set(path, b"1")
     data.skip_to(b"1")
-    true(scene.client(client_id=old).client_id != old, "an expired session lives again")
+    true(scene.client(client_id=old).client_id != old, "an expired session was resumed")
 
 
 @check

@@ -17,16 +17,16 @@ from ledger import Replay, Violation
 from selfcheck import check_the_checks
 
 LIMIT = 120  # seconds for a group, which takes a few
-SOON = 30.0  # seconds: the longest wait for what the server owes us
-# The processes of each client: so many sessions, and so many threads to a session.
+SOON = 30.0  # seconds: the longest wait for the server
+# The processes of each client: the numbers of sessions, and of threads for each session.
 PROCESSES = [{"sessions": 2, "threads": 1}, {"sessions": 1, "threads": 2}]
 THREADS = sum(process["sessions"] * process["threads"] for process in PROCESSES)
-UNLOCKED = "unlocked"  # the client that is none
+UNLOCKED = "unlocked"  # the member that takes no lock
 
 
 class Place:
-    """Where a group queues. Its nodes are there before and stay: as containers they would be reaped
-    when empty, and their numbers start anew."""
+    """The nodes in which a group queues. They are made before and stay: empty containers would be
+    deleted, and their sequence numbers would start again."""
 
     def __init__(self, zk, group):
         self._zk, self.path = zk, "/mixed-%s/%s" % (uuid.uuid4().hex, group.name)
@@ -38,7 +38,7 @@ class Place:
             zk.ensure_path(parent)
 
     def check_is_empty(self):
-        """Waits until the last nodes have gone, some of which are deleted in the background."""
+        """Waits until all nodes are deleted; some are deleted in the background."""
         end = time.monotonic() + SOON
         while True:
             left = [name for parent in self._parents for name in self._zk.get_children(parent)]
@@ -53,7 +53,7 @@ class Place:
 
 
 def per_thread(group):
-    """Sections of each thread; of a read/write lock a third of them write."""
+    """The number of sections of each thread; with a read/write lock a third of them write."""
     sections = -(-arguments.sections() // (THREADS * len(group.crews)))
     return -(-sections // 3) * 3 if group.recipe == "rwlock" else sections
 
@@ -64,14 +64,14 @@ def start(members, group, broken, task):
             options = {**task, **group.options, **crew.options, **process}
             members.start("%s-%d" % (crew.client, number), crew.client, options)
     if broken:
-        # As many as may be inside, so that whoever comes beside them is one too many.
+        # As many members as may be inside, so that any other one is too many.
         members.start(
             UNLOCKED + "-0", UNLOCKED, {**task, "sessions": 1, "threads": group.leases or 1}
         )
 
 
 def judge(group, directory, sections):
-    """What was done, in words; or what is wrong with it."""
+    """A description of the sections; raises if a check fails."""
     with open(os.path.join(directory, "ledger")) as notes:
         tally = Replay(group.leases).follow(notes.read().splitlines())
     for crew in group.crews:
@@ -113,7 +113,7 @@ def judge(group, directory, sections):
 
 
 def run(zk, server, group, broken):
-    """One line that says what the group did."""
+    """Runs the group and returns one line about it."""
     place, sections = Place(zk, group), per_thread(group)
     try:
         with tempfile.TemporaryDirectory(prefix="mixed-") as directory, Members() as members:
@@ -132,7 +132,7 @@ def run(zk, server, group, broken):
 
 
 def show(zk, server, group, broken):
-    """Whether the group ended as it had to."""
+    """Whether the group ended as expected."""
     try:
         said = run(zk, server, group, broken)
     except (Failed, Violation) as what:
@@ -149,9 +149,9 @@ def show(zk, server, group, broken):
 def main(words):
     broken, server, groups = arguments.parse(words)
     check_the_checks()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of every `with`
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # every `with` cleans up
     logger = logging.getLogger("kazoo")
-    logger.setLevel(logging.ERROR)  # of each try to connect it would warn
+    logger.setLevel(logging.ERROR)  # kazoo would warn at each try to connect
     zk = KazooClient(hosts=server, timeout=15.0, logger=logger)
     try:
         zk.start(timeout=SOON)

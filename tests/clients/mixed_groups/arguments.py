@@ -1,5 +1,5 @@
-"""What the groups are asked to do: [--broken] HOST:PORT [GROUP..]. Needs no kazoo, so that
-tests/clients/mixed can have it looked at before anything is built."""
+"""The arguments of the groups: [--broken] HOST:PORT [GROUP..]. Needs no kazoo, so that
+tests/clients/mixed can check them before anything is built."""
 
 import os
 import re
@@ -7,12 +7,12 @@ import sys
 
 from groups import GROUPS
 
-SECTIONS = 1200  # of a group, all members together, unless the environment says otherwise
+SECTIONS = 1200  # the default for a group, all members together
 KNOWN = {group.name: group for group in GROUPS}
 
 
 def refuse(why):
-    """Ends with 2: the arguments are wrong."""
+    """Ends the process with exit code 2: the arguments are wrong."""
     print("mixed: %s" % why, file=sys.stderr)
     sys.exit(2)
 
@@ -25,7 +25,7 @@ def sections():
 
 
 def parse(words):
-    """Whether members shall be broken, the server, and the groups."""
+    """Whether to add members without a lock, the server, and the groups."""
     broken = "--broken" in words
     words = [word for word in words if word != "--broken"]
     server = words[0] if words else ""

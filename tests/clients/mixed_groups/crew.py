@@ -1,5 +1,4 @@
-"""The members of a group: processes that are started, begin together, and are all ended in the
-end."""
+"""The members of a group: processes that begin together, and are all ended at the end."""
 
 import os
 import select
@@ -9,15 +8,15 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KAZOO_MEMBER = os.path.join(HERE, "..", "mixed_members", "kazoo_member.py")
-SOON = 60.0  # seconds: the longest wait for a member to be ready, however busy the machine
+SOON = 60.0  # seconds: the longest wait for a member to be ready, even on a busy machine
 
 
 class Failed(Exception):
-    """A member did not do what it had to."""
+    """A member has failed."""
 
 
 def command(client):
-    """What runs a member: tests/clients/mixed says where the others' programs are."""
+    """The command of a member. tests/clients/mixed has set the places of the programs."""
     rust = os.environ["RUST_CLIENT"]
     return {
         "ours": [rust, "ours"],
@@ -29,7 +28,7 @@ def command(client):
 
 
 class Member:
-    """One process. What it says to the operator is kept, and shown if it fails."""
+    """One process. Its output is kept, and shown if it fails."""
 
     def __init__(self, name, client, task):
         self.name, self._said = name, os.path.join(task["dir"], name + ".err")
@@ -46,14 +45,14 @@ class Member:
     def await_ready(self):
         heard, _, _ = select.select([self._process.stdout], [], [], SOON)
         if not heard or self._process.stdout.readline() != b"ready\n":
-            self.fail("does not get ready")
+            self.fail("is not ready in time")
 
     def go(self):
         try:
             self._process.stdin.write(b"go\n")
             self._process.stdin.close()
         except BrokenPipeError:
-            self.fail("is gone before it begins")
+            self.fail("has ended before it begins")
 
     def has_ended(self):
         code = self._process.poll()
@@ -73,7 +72,7 @@ class Member:
 
 
 class Members:
-    """All of a group; use it in a `with`, which ends those that have not ended."""
+    """All members of a group. Use it in a `with`, which ends the members that still run."""
 
     def __init__(self):
         self._members = []
@@ -89,7 +88,7 @@ class Members:
         self._members.append(Member(name, client, task))
 
     def run(self, limit):
-        """Lets all begin at once, and returns how many seconds they took."""
+        """Lets all begin at once, and returns the time until all have ended, in seconds."""
         for member in self._members:
             member.await_ready()
         begin = time.monotonic()

@@ -1,4 +1,4 @@
-"""The groups: which clients queue in one place, and as what."""
+"""The groups: the clients that queue for one lock, and their recipe."""
 
 from dataclasses import dataclass, field
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 class Crew:
     """The members of a group that use one client."""
 
-    client: str  # as the members' names say
-    options: dict = field(default_factory=dict)  # what only they are asked
+    client: str  # as in the members' names
+    options: dict = field(default_factory=dict)  # options of these members only
 
 
 @dataclass
@@ -16,12 +16,12 @@ class Group:
     name: str
     recipe: str
     crews: list
-    options: dict = field(default_factory=dict)  # what all members are asked
-    pause: int = 200  # microseconds: how long a section lasts
+    options: dict = field(default_factory=dict)  # options of all members
+    pause: int = 200  # microseconds: the length of a section
 
     @property
     def leases(self):
-        """How many may be inside of a semaphore; 0 where it is a lock."""
+        """The number of leases of a semaphore; 0 for a lock."""
         return int(self.options.get("leases", 0))
 
 
@@ -30,7 +30,7 @@ def ours(layout):
 
 
 CURATOR, KAZOO, FOREIGN = Crew("Curator"), Crew("kazoo"), Crew("zookeeper-client")
-# Told so, kazoo respects names that end so and with a number; else only its own.
+# With this option, kazoo respects names that end so and with a number; otherwise only its own.
 KAZOO_MUTEX = Crew("kazoo", {"writes": "-lock-"})
 KAZOO_RWLOCK = Crew("kazoo", {"writes": "-__WRIT__", "reads": "-__READ__"})
 

@@ -1,8 +1,8 @@
-"""What a group's members noted, and whether it is what one lock allows.
+"""Reads the notes of a group's members, and checks that a lock allows them.
 
-Each note stands in the ledger in the order of events: it is written, at once, while the lock is
-held. So two sections that overlap in the ledger were inside at once, and two that were inside at
-once for longer than the notes take overlap.
+The notes are in the order of events: each is written with one call, while the lock is held. So two
+sections that overlap in the ledger were inside at once. And two sections that were inside at once
+for longer than the notes take do overlap.
 """
 
 from collections import Counter
@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 
 
 class Violation(Exception):
-    """Something that no group sees whose lock is a lock."""
+    """Something that cannot happen if the lock works."""
 
 
 @dataclass
 class Note:
     enters: bool
-    deed: str  # write, read, or stay: a read by who has just written and not let go since
-    number: int  # of the node, given out in the queue's order; None where there was no node
+    deed: str  # write, read, or stay (a read by a writer that has downgraded)
+    number: int  # of the node, in the queue's order; None without a node
     who: str
-    count: int  # what the counter said
+    count: int  # the value of the counter
 
     def __str__(self):
         return "%s's %s%s" % (
@@ -47,19 +47,18 @@ def parse(line):
 
 @dataclass
 class Tally:
-    """What the ledger amounts to."""
+    """The sums of the ledger."""
 
     sections: Counter = field(default_factory=Counter)  # by client
     writes: int = 0
     stays: int = 0  # not among the sections
     most: int = 0  # inside at once
-    company: int = 0  # entered beside another client's
-    turns: int = 0  # entered after another client's
+    company: int = 0  # entered beside a section of another client
+    turns: int = 0  # entered after a section of another client
 
 
 class Replay:
-    """Goes through the notes; `leases` of a semaphore are reads that do not have to come in
-    order."""
+    """Checks the notes. With `leases`, the sections of a semaphore are reads without an order."""
 
     def __init__(self, leases):
         self.tally, self._leases = Tally(), leases

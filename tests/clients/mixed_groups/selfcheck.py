@@ -1,11 +1,10 @@
-"""That the ledger's checks can fail: ledgers of groups whose lock is none."""
+"""Checks that the ledger's checks can fail, with ledgers of groups whose lock does not work."""
 
 from ledger import Replay, Violation
 
 ALONE = ["+ write 3 a-0.0 0", "- write 3 a-0.0 1"]
 
-# Each with the leases there are (0: a lock), and what has to be seen in it; nothing where all is
-# well.
+# Each ledger has its number of leases (0: a lock) and the expected failure; none if it is correct.
 LEDGERS = [
     (ALONE + ["+ write 4 b-0.0 1", "- write 4 b-0.0 2"], 0, None),
     (

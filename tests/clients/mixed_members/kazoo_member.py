@@ -1,5 +1,5 @@
-"""A member of a mixed group (tests/clients/mixed) that uses kazoo; see rust/main.rs for what a
-member is asked."""
+"""A member of a mixed group (tests/clients/mixed) that uses kazoo.
+interop/src/member/main.rs has the options of a member."""
 
 import logging
 import os
@@ -14,27 +14,26 @@ SOON = 30.0  # seconds: the longest wait for a connection
 
 
 class Ledger:
-    """One thread's access to the group's files: the counter, and the notes of who came and went
-    when."""
+    """One thread's access to the group's files: the counter, and the notes of entries and exits."""
 
     def __init__(self, task, thread):
         self._counter = os.path.join(task["dir"], "counter")
-        # Lines of all members, each written at once, come to stand in the order in which they were
-        # written.
+        # Each line is written at once, so the lines of all members have the order of their
+        # writes.
         self._lines = os.open(os.path.join(task["dir"], "ledger"), os.O_WRONLY | os.O_APPEND)
         self.who = "%s.%d" % (task["name"], thread)
         self._pause = (
             int(task["pause"]) / 1e6
-        )  # seconds: how long a section lasts, besides what it does
+        )  # seconds: the shortest time of a section
 
     def section(self, deed, node):
-        """Does one section. `node` is the name of the node that holds the lock. The ledger notes
-        the number in it, which is the place in the queue."""
+        """Runs one section. `node` is the name of the node that holds the lock. The ledger notes
+        its sequence number, which is the place in the queue."""
         count = self._count()
         self._note("+", deed, node, count)
         time.sleep(self._pause)
         if deed == "write":
-            # Reading and writing are two steps on purpose: nothing but the lock joins them.
+            # Reading and writing are two steps on purpose: only the lock keeps them together.
             self._set_count(count + 1)
             self._note("-", deed, node, count + 1)
         else:
@@ -45,7 +44,7 @@ class Ledger:
             return int(file.read())
 
     def _set_count(self, count):
-        """Over the old digits, so that the file is never empty, not even where the lock fails."""
+        """Writes over the old digits, so that the file is never empty, even if the lock fails."""
         file = os.open(self._counter, os.O_WRONLY)
         os.write(file, b"%010d\n" % count)
         os.close(file)
@@ -59,13 +58,13 @@ class Ledger:
 
 
 def writes(section, thread):
-    """Which sections of a thread write, where the recipe knows readers: every third, and no two
-    threads in step."""
+    """Whether a section writes, if the recipe has readers: every third does, and no two threads
+    write in step."""
     return (section + thread) % 3 == 0
 
 
 def patterns(task, *kinds):
-    """The ends of other clients' names that kazoo is told to respect, beside its own."""
+    """The ends of other clients' names that kazoo should respect, beside its own."""
     return [task[kind] for kind in kinds if kind in task]
 
 

@@ -1,5 +1,5 @@
-//! ACLs in the words of the client crate: what stands at the server, who is let in, and what is
-//! refused.
+//! ACLs with the types of the client crate: the entries at the server, the clients that they let
+//! in, and the entries that are refused.
 use crate::support::{
     Raw, Shared, raw, scenarios,
     scene::{SOON, full_path, queue, session, until_empty},
@@ -16,7 +16,7 @@ fn with_auth(at: &str, credentials: &str) -> ZkSession {
     ZkSession::builder(at).auth("digest", credentials).connect_timeout(SOON).connect().unwrap()
 }
 
-/// The session's own identities may do anything, and everybody else this.
+/// The session's own identities have all rights, and everybody else has these.
 fn ours_and(everybody: Permission) -> Acl {
     Acl::Custom(vec![
         zookeeper::Acl::new(Permission::ALL, "auth", ""),
@@ -24,7 +24,7 @@ fn ours_and(everybody: Permission) -> Acl {
     ])
 }
 
-/// This node and all below it, by their full paths.
+/// The full paths of this node and of all nodes below it.
 fn tree(raw: &mut Raw, path: &str) -> Vec<String> {
     let names = raw.children(path).unwrap();
     let below = names.iter().flat_map(|name| tree(raw, &format!("{path}/{name}")));
@@ -54,7 +54,7 @@ fn entries_are_on_the_nodes_and_parents_of_every_recipe() {
     let mut friend = Raw::connect(&at).unwrap();
     friend.add_auth("service:secret").unwrap();
     let all = tree(&mut friend, &full_path(&at, "/l"));
-    // The folder, six paths, two folders of each semaphore, and a node of each hold.
+    // The folder, six paths, two folders of each semaphore, and one node of each hold.
     assert_eq!(all.len(), 1 + 6 + 2 * 2 + 6, "{all:?}");
     for path in all {
         let acl = friend.get_acl(&path).unwrap();
@@ -67,14 +67,14 @@ fn entries_are_on_the_nodes_and_parents_of_every_recipe() {
     }
 }
 
-fn those_who_are_not_named_look_on_and_do_not_enter() {
+fn clients_without_an_entry_may_read_and_not_lock() {
     let at = Shared::chroot();
     let (ours, theirs) = (with_auth(&at, "service:secret"), session(&at));
     let mutex = ZkMutex::builder(&ours, LOCK).acl(ours_and(Permission::READ)).build().unwrap();
     let guard = mutex.lock().unwrap();
     let shut_out = ZkMutex::new(&theirs, LOCK).unwrap();
     assert_eq!(shut_out.contenders().unwrap().len(), 1);
-    assert!(shut_out.try_lock().unwrap().is_none(), "it may see that others have it");
+    assert!(shut_out.try_lock().unwrap().is_none(), "it may read that the lock is held");
     assert!(matches!(shut_out.lock().map(drop), Err(Error::NoAuth { .. })));
     let colleague = with_auth(&at, "service:secret");
     let other = ZkMutex::builder(&colleague, LOCK).acl(ours_and(Permission::READ)).build().unwrap();
@@ -102,7 +102,7 @@ fn one_path_with_other_entries_is_refused() {
     mutex.lock().unwrap().unlock().unwrap();
 }
 
-fn entries_that_the_server_does_not_take_are_an_error_that_says_what_to_check() {
+fn entries_that_the_server_refuses_are_an_error_with_advice() {
     let at = Shared::chroot();
     let ours = session(&at); // without credentials
     let one = |scheme: &str, id: &str| {
@@ -165,8 +165,8 @@ fn too_many_entries_are_refused_before_anything_is_sent() {
 
 scenarios![
     entries_are_on_the_nodes_and_parents_of_every_recipe,
-    those_who_are_not_named_look_on_and_do_not_enter,
+    clients_without_an_entry_may_read_and_not_lock,
     one_path_with_other_entries_is_refused,
-    entries_that_the_server_does_not_take_are_an_error_that_says_what_to_check,
+    entries_that_the_server_refuses_are_an_error_with_advice,
     too_many_entries_are_refused_before_anything_is_sent,
 ];

@@ -1,5 +1,5 @@
-//! The application's own client on the lock's session: what it can do, when it ends, what it costs,
-//! and that it shares one session with the locks.
+//! The application's own client on the lock's session: its calls, its end, its cost, and the common
+//! session with the locks.
 use crate::support::{
     Raw, Server, Shared, logged,
     own::{listening, threads},
@@ -34,7 +34,7 @@ pub(super) fn make(client: &ZooKeeper, path: &str, mode: CreateMode) -> String {
 
 pub(super) type Fired = (WatchedEventType, String);
 
-/// A watcher, and where its events come out.
+/// A watcher, and the channel of its events.
 pub(super) fn watcher() -> (impl Fn(WatchedEvent) + Send + 'static, Receiver<Fired>) {
     let (tell, events) = unbounded();
     let watcher = move |event: WatchedEvent| {
@@ -54,7 +54,7 @@ fn until_gone(at: &str, path: &str) {
     until(&format!("{path} is gone"), SOON, || owner(at, path).is_none().then_some(()));
 }
 
-// ---- what it can do ----
+// ---- its calls ----
 
 fn all_calls_of_the_client_work_below_the_chroot() {
     let at = Shared::chroot();
@@ -77,7 +77,7 @@ fn all_calls_of_the_client_work_below_the_chroot() {
     assert!(client.exists("/a/n-0000000000", false).unwrap().is_none());
     assert_eq!(client.get_data("/none", false).map(drop), Err(ZkError::NoNode));
     assert_eq!(owner(&at, "/a"), Some(0));
-    // A watch on the root, which is the chroot at the server.
+    // A watch on the root. At the server this is the chroot.
     let (watch, events) = watcher();
     client.get_children_w("/", watch).unwrap();
     make(&client, "/b", CreateMode::Persistent);
@@ -105,7 +105,7 @@ fn the_client_and_the_locks_are_one_session_at_the_server() {
     until_gone(&at, "/host");
 }
 
-fn a_shared_session_refuses_what_it_cannot_have_and_keeps_its_connection() {
+fn a_shared_session_refuses_what_it_cannot_do_and_keeps_its_connection() {
     let at = Shared::chroot();
     let session = session(&at);
     let events = session.subscribe();
@@ -126,7 +126,7 @@ fn a_shared_session_refuses_what_it_cannot_have_and_keeps_its_connection() {
     assert!(!events.try_iter().any(|event| event == SessionEvent::Suspended));
 }
 
-/// On one session a server sends an event once, whoever set the watch.
+/// A server sends an event once to each session, whichever watch it fires.
 fn watches_of_the_client_and_of_locks_on_the_same_nodes_all_fire() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
@@ -150,7 +150,7 @@ fn watches_of_the_client_and_of_locks_on_the_same_nodes_all_fire() {
             assert_eq!(node.recv_timeout(SOON).unwrap(), (WatchedEventType::NodeDeleted, path));
             assert_eq!(list.recv_timeout(SOON).unwrap().0, WatchedEventType::NodeChildrenChanged);
             waiter.join().unwrap().unwrap();
-            assert!(node.try_recv().is_err() && list.try_recv().is_err(), "each fires once");
+            assert!(node.try_recv().is_err() && list.try_recv().is_err(), "each watch fires once");
         });
         until_empty(&at, LOCK);
     }
@@ -174,7 +174,7 @@ fn many_threads_use_one_client_while_others_lock() {
                     assert_eq!(
                         client.get_data(&path, false).unwrap().0,
                         data,
-                        "somebody else's answer"
+                        "the answer of another thread's request"
                     );
                     client.delete(&path, None).unwrap();
                     if i < 4 {
@@ -188,7 +188,7 @@ fn many_threads_use_one_client_while_others_lock() {
     until_empty(&at, LOCK);
 }
 
-// ---- its end, and the session's ----
+// ---- its end, and the end of the session ----
 
 fn every_caller_gets_the_same_client_while_it_lives() {
     let session = session(&Shared::chroot());
@@ -211,7 +211,10 @@ fn closing_the_client_ends_neither_locks_nor_ephemeral_nodes() {
         if round % 2 == 0 {
             client.close().unwrap();
             assert_eq!(client.exists("/", false).map(drop), Err(ZkError::ConnectionLoss));
-            assert!(!Arc::ptr_eq(&client, &session.client().unwrap()), "that one is closed");
+            assert!(
+                !Arc::ptr_eq(&client, &session.client().unwrap()),
+                "the closed client is returned again"
+            );
         }
         drop(client);
         assert_eq!(owner(&at, &path), id);
@@ -245,7 +248,7 @@ fn the_client_does_not_keep_the_session_open() {
     assert_eq!(client.exists("/host", false).map(drop), Err(ZkError::SessionExpired));
 }
 
-// ---- what it costs ----
+// ---- its cost ----
 
 fn a_client_has_four_threads_and_no_port_once_it_is_in() {
     let at = Shared::chroot();
@@ -270,11 +273,11 @@ fn a_client_has_four_threads_and_no_port_once_it_is_in() {
     client.exists("/", false).unwrap();
     session.close().unwrap();
     drop(client);
-    // The session's own two have gone, too.
+    // The session's own two threads have ended, too.
     until("the end of all threads", SOON, || (threads().len() + 2 == before).then_some(()));
 }
 
-/// As long as the port listens, every process of the host can connect to it.
+/// While the port listens, every process of the host can connect to it.
 fn strangers_at_the_clients_port_disturb_neither_client_nor_locks() {
     let at = Shared::chroot();
     let session = session(&at);
@@ -308,7 +311,7 @@ fn strangers_at_the_clients_port_disturb_neither_client_nor_locks() {
     });
 }
 
-/// A client that is stuck in a callback of the application holds up nobody else.
+/// A client that is stuck in a callback of the application blocks no other user of the session.
 fn a_stuck_client_holds_up_no_lock() {
     let at = Shared::chroot();
     let session = session(&at);
@@ -319,8 +322,8 @@ fn a_stuck_client_holds_up_no_lock() {
     let (watch, fired) = watcher();
     client.get_data_w("/n", watch).unwrap();
     thread::scope(|scope| {
-        // The close is answered, and before its caller is told the listener blocks the client's io
-        // thread.
+        // The close is answered. Before its caller gets the answer, the listener blocks the
+        // client's io thread.
         let closing = scope.spawn(|| client.close());
         let other = until("a client that is not closed", SOON, || {
             let other = session.client().unwrap();
@@ -338,8 +341,8 @@ fn a_stuck_client_holds_up_no_lock() {
     until_empty(&at, LOCK);
 }
 
-/// A logger of the application that panics on the thread of the crate that reads. The session has
-/// other users: it goes on.
+/// A logger of the application panics on the crate's reader thread. The session has other users, so
+/// it goes on.
 fn a_client_whose_thread_dies_is_replaced_and_costs_no_lock() {
     let at = Shared::chroot();
     let session = session(&at);
@@ -385,7 +388,7 @@ fn a_listing_that_is_too_long_is_an_error_of_that_call_alone() {
 scenarios![
     all_calls_of_the_client_work_below_the_chroot,
     the_client_and_the_locks_are_one_session_at_the_server,
-    a_shared_session_refuses_what_it_cannot_have_and_keeps_its_connection,
+    a_shared_session_refuses_what_it_cannot_do_and_keeps_its_connection,
     watches_of_the_client_and_of_locks_on_the_same_nodes_all_fire,
     many_threads_use_one_client_while_others_lock,
     every_caller_gets_the_same_client_while_it_lives,

@@ -1,5 +1,5 @@
-//! The application's client on the lock's session, under faults: its requests and watches go on
-//! where the session does, end as the session ends, and no fault of the client reaches a lock.
+//! The application's client on the lock's session, under faults: its requests and watches continue
+//! while the session does and end with the session, and no fault of the client affects a lock.
 use crate::client::calls::{Fired, make, watcher};
 use crate::support::{
     OpKind, Proxy, Raw, Server, Shared, raw, scenarios,
@@ -21,13 +21,15 @@ use zk_mutex::{
     },
 };
 
-/// The session timeout where the server is to expire a session, or a sixth of it is waited for.
+/// The session timeout of scenarios that wait until the server expires a session, or for a sixth of
+/// the timeout.
 const T: Duration = Duration::from_secs(6);
-/// The session timeout where it plays no part, however busy the machine is.
+/// The session timeout of scenarios in which no session may expire, even on a busy machine.
 const LONG: Duration = Duration::from_secs(30);
 const LOCK: &str = "/lock";
 
-/// A chroot of the scenario's own on the shared server, past a proxy and through it.
+/// A chroot of the scenario's own on the shared server, with its addresses past a proxy and through
+/// it.
 struct Stage {
     proxy: Proxy,
     direct: String,
@@ -53,7 +55,7 @@ impl Stage {
         full_path(&self.direct, path)
     }
 
-    /// No host answers, while `meanwhile` happens; gives back when the session is resumed.
+    /// No host answers during `meanwhile`; returns when the session is resumed.
     #[track_caller]
     fn outage(&self, meanwhile: impl FnOnce()) {
         self.proxy.refuse(true);
@@ -76,7 +78,7 @@ fn fires(events: &Receiver<Fired>, kind: WatchedEventType, path: &str) {
     assert_eq!(events.recv_timeout(SOON).expect(path), (kind, path.to_owned()));
 }
 
-/// Asks until the connection lasts for as long as a call takes.
+/// Repeats the call until the connection lasts long enough for it.
 #[track_caller]
 fn until_answered<T>(mut call: impl FnMut() -> ZkResult<T>) -> T {
     until("an answer", SOON, || match call() {
@@ -107,7 +109,10 @@ fn a_request_whose_reply_is_lost_is_a_connection_loss() {
     let made = client.create("/n", vec![], Acl::open_unsafe().clone(), CreateMode::Ephemeral);
     assert_eq!(made, Err(ZkError::ConnectionLoss));
     stage.resumed();
-    assert!(until_answered(|| client.exists("/n", false)).is_some(), "it was done all the same");
+    assert!(
+        until_answered(|| client.exists("/n", false)).is_some(),
+        "the server has executed the create"
+    );
 }
 
 /// In a black hole, and while no server can be reached. The outage ends after both calls have
@@ -128,7 +133,7 @@ fn no_request_waits_for_the_end_of_an_outage() {
     stage.proxy.black_hole(false);
 }
 
-/// The crate itself hangs or panics at most of these.
+/// The crate itself hangs or panics at most of these inputs.
 fn nonsense_of_the_server_does_not_reach_the_client() {
     let stage = Stage::new(LONG);
     let client = stage.session.client().unwrap();
@@ -185,7 +190,7 @@ fn requests_go_on_after_a_restart_of_the_server() {
 
 // ---- watches ----
 
-fn what_changed_in_an_outage_is_delivered_after_it() {
+fn changes_in_an_outage_are_delivered_after_it() {
     let stage = Stage::new(LONG);
     let client = stage.session.client().unwrap();
     for path in ["/data", "/gone", "/list", "/calm", "/later"] {
@@ -219,16 +224,19 @@ fn what_changed_in_an_outage_is_delivered_after_it() {
     }
     stage.raw().create(&stage.full("/later/child"), b"", raw::PERSISTENT).unwrap();
     fires(&later, NodeChildrenChanged, "/later");
-    // Whatever else the server had to send came before this answer.
+    // The server sent everything else before this answer.
     until_answered(|| client.exists("/calm", false));
     for events in [data, gone, list, made, calm, later] {
-        assert!(events.try_recv().is_err(), "each fires once, and the calm one not at all");
+        assert!(
+            events.try_recv().is_err(),
+            "each watch fires once, and the watch of the unchanged node never"
+        );
     }
 }
 
-/// The first connection after the outage dies before it has answered: the change is delivered on
-/// the next one.
-fn what_changed_is_delivered_though_the_reconnection_fails_at_first() {
+/// The first connection after the outage dies before its first answer. The change is delivered on
+/// the next connection.
+fn changes_are_delivered_though_the_reconnection_fails_at_first() {
     let stage = Stage::new(LONG);
     let client = stage.session.client().unwrap();
     make(&client, "/n", CreateMode::Persistent);
@@ -236,16 +244,16 @@ fn what_changed_is_delivered_though_the_reconnection_fails_at_first() {
     client.get_data_w("/n", w).unwrap();
     stage.outage(|| {
         stage.raw().set_data(&stage.full("/n"), b"new").unwrap();
-        // `setWatches` is among the operations that the proxy has no name for.
+        // The proxy counts `setWatches` among the other operations.
         stage.proxy.drop_request(OpKind::Other);
     });
     until_answered(|| client.exists("/n", false));
     fires(&data, NodeDataChanged, "/n");
-    assert_eq!(stage.proxy.plans(), 0, "it was lost once");
+    assert_eq!(stage.proxy.plans(), 0, "the fault was injected");
     assert!(data.try_recv().is_err());
 }
 
-/// More than one request to set them again: a server takes 1 MiB.
+/// Setting them again takes more than one request, because a server accepts 1 MiB.
 fn thousands_of_watches_survive_a_cut() {
     const COUNT: usize = 3000;
     let stage = Stage::new(LONG);
@@ -287,7 +295,10 @@ fn an_expired_session_is_a_clean_error_and_a_new_client_is_of_the_new_session() 
         assert_eq!(client.exists("/host", false).map(drop), Err(ZkError::SessionExpired));
     }
     let new = stage.session.client().unwrap();
-    assert!(until_answered(|| new.exists("/host", false)).is_none(), "it went with its session");
+    assert!(
+        until_answered(|| new.exists("/host", false)).is_none(),
+        "the node was deleted with its session"
+    );
     make(&new, "/host", CreateMode::Ephemeral);
     make(&new, "/later", CreateMode::Persistent);
     let owner = stage.raw().exists(&stage.full("/host")).unwrap().unwrap().ephemeral_owner;
@@ -301,7 +312,7 @@ fn an_expired_session_is_a_clean_error_and_a_new_client_is_of_the_new_session() 
     );
 }
 
-fn a_client_asked_for_in_an_outage_comes_with_the_connection() {
+fn a_client_requested_in_an_outage_comes_with_the_connection() {
     let stage = Stage::new(LONG);
     thread::scope(|scope| {
         let mut asks = None;
@@ -361,11 +372,11 @@ scenarios![
     no_request_waits_for_the_end_of_an_outage,
     nonsense_of_the_server_does_not_reach_the_client,
     requests_go_on_after_a_restart_of_the_server,
-    what_changed_in_an_outage_is_delivered_after_it,
-    what_changed_is_delivered_though_the_reconnection_fails_at_first,
+    changes_in_an_outage_are_delivered_after_it,
+    changes_are_delivered_though_the_reconnection_fails_at_first,
     thousands_of_watches_survive_a_cut,
     an_expired_session_is_a_clean_error_and_a_new_client_is_of_the_new_session,
-    a_client_asked_for_in_an_outage_comes_with_the_connection,
+    a_client_requested_in_an_outage_comes_with_the_connection,
     a_client_closed_in_an_outage_closes_and_the_lock_is_still_held,
     a_busy_client_does_not_cost_a_lock_its_lease,
 ];

@@ -1,4 +1,4 @@
-//! Very many locks at once: making one more, and letting it go, is no different from the first.
+//! A great number of locks at once: making and releasing one more costs no more than the first.
 use crate::support::{
     Server, scenarios,
     scene::{session, until_empty},
@@ -7,7 +7,7 @@ use zk_mutex::{Error, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSession};
 use zk_test_server::Op;
 
 const LIVE: usize = 100_000;
-/// Every so many are looked at.
+/// One of so many locks is checked.
 const STEP: usize = 997;
 
 fn path(i: usize) -> String {
@@ -34,7 +34,8 @@ fn a_hundred_thousand_locks_live_at_once_and_leave_nothing() {
     for op in [Op::Create, Op::GetChildren, Op::GetData, Op::Exists] {
         assert_eq!(embedded.count(op), 0, "making a lock sends nothing");
     }
-    // Another one of the same path shares what the first has, and keeps it when the first goes.
+    // A second lock on the same path shares the state of the first one and keeps it when the first
+    // is dropped.
     let second = ZkMutex::new(&session, &path(0)).unwrap();
     let guard = locks[0].lock().unwrap();
     assert_eq!(second.lock().unwrap().hold_count(), 2);
@@ -47,10 +48,10 @@ fn a_hundred_thousand_locks_live_at_once_and_leave_nothing() {
     assert!((0..kept).step_by(STEP).all(|i| !is_free(&session, i)));
     drop(locks);
     assert!((STEP..LIVE).step_by(STEP).all(|i| is_free(&session, i)));
-    assert!(!is_free(&session, 0), "the second one of its path lives");
+    assert!(!is_free(&session, 0), "the second lock on its path is alive");
     drop(second);
     assert!(is_free(&session, 0));
-    // And as many of another kind on the same paths.
+    // The same number of locks of another kind on the same paths.
     let others: Vec<_> =
         (0..LIVE).map(|i| ZkExclusiveLock::new(&session, &path(i)).unwrap()).collect();
     drop(others[LIVE - 1].lock().unwrap());

@@ -1,4 +1,4 @@
-//! What operations, threads and many locks cost.
+//! The costs of operations, threads and many locks.
 pub mod many_locks;
 pub mod page;
 

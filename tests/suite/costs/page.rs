@@ -1,8 +1,8 @@
-//! The page on what it costs says what is sent, for each row of its tables.
+//! Each row of the tables of the page on costs names the requests that are really sent.
 //!
-//! A row's operation runs through a proxy that holds back all replies. What is sent meanwhile is
-//! one flight: none of it waited for an answer to the rest. When all the flight's replies are at
-//! the proxy, they pass together, and the next flight is counted.
+//! A row's operation runs through a proxy that holds back all replies. The requests that are sent
+//! meanwhile are one flight: none of them waited for a reply to another. When all replies of the
+//! flight are at the proxy, they pass together, and the next flight is counted.
 use crate::support::{
     OpKind, Proxy, Request, Server,
     contend::{spawn_waiting, until_queue},
@@ -29,21 +29,21 @@ use zk_test_server::Op;
 
 const PAGE: &str = include_str!("../../../src/guide/costs.md");
 const LOCK: &str = "/locks/orders";
-/// So long that the session sends nothing by itself while a scenario runs: no heartbeat, no renewal
-/// of its lease.
+/// Such a long timeout that the session sends nothing by itself during a scenario: no heartbeat,
+/// and no renewal of its lease.
 const TIMEOUT: Duration = Duration::from_secs(3600);
-/// For an operation that waits in vain.
+/// The time of an operation that does not get the lock.
 const TIME: Duration = Duration::from_secs(3);
 /// Long enough to see that nothing more is sent.
 const A_WHILE: Duration = Duration::from_millis(30);
-/// The same where more would come of an answer that is on its way still, or where the row is wrong
-/// already, and what is sent is only shown.
+/// The same if a reply that is still under way would cause more requests, or if the row is already
+/// known to be wrong and its requests are only shown.
 const A_LONG_WHILE: Duration = Duration::from_millis(300);
 
 // ---- the page ----
 
-/// What an operation sends: flights whose answers it waits for, and what it leaves to be answered
-/// after its return.
+/// The requests of an operation: the flights whose replies it waits for, and the requests that are
+/// answered after its return.
 #[derive(Clone, Debug, Default)]
 struct Sent {
     flights: Vec<Vec<String>>,
@@ -51,8 +51,8 @@ struct Sent {
 }
 
 impl Sent {
-    /// As the page has it: `create → getChildren`, one flight behind the other; what is not waited
-    /// for in brackets.
+    /// Reads the page's form: `create → getChildren`, one flight after the other; requests that are
+    /// not waited for are in brackets.
     fn parse(text: &str) -> Sent {
         let names =
             |part: &str| part.split(", ").map(|name| name.trim().to_owned()).collect::<Vec<_>>();
@@ -70,7 +70,7 @@ impl Sent {
         self.flights.iter().flatten().chain(&self.beside)
     }
 
-    /// Each is a transaction of its own at the server.
+    /// The number of writes; each is a transaction of its own at the server.
     fn writes(&self) -> usize {
         let is_write = |name: &&String| {
             ["create", "delete", "set", "multi"].iter().any(|w| name.starts_with(w))
@@ -78,7 +78,7 @@ impl Sent {
         self.all().filter(is_write).count()
     }
 
-    /// Flights, requests, writes and what is sent, as the cells of a row.
+    /// The cells of a row: the numbers of flights, requests and writes, and the requests.
     fn cells(&self) -> String {
         format!("{} | {} | {} | {self}", self.flights.len(), self.all().count(), self.writes())
     }
@@ -115,16 +115,16 @@ fn table(heading: &str) -> Vec<Vec<String>> {
 
 // ---- the counting ----
 
-/// A server, a session whose requests are counted, another one that is not, and the table that is
-/// to be true.
+/// A server, a session whose requests are counted, another session whose requests are not, and the
+/// table to check.
 struct Scene {
-    // Sessions end before what they are connected to.
+    // Fields are dropped in this order: sessions before their servers.
     near: ZkSession,
     far: ZkSession,
     proxy: Proxy,
     server: Server,
     rows: Vec<Vec<String>>,
-    /// How many rows have been counted.
+    /// The number of rows that were counted.
     done: usize,
     before: Before,
     wrong: Vec<String>,
@@ -140,7 +140,7 @@ impl Scene {
         Scene { near, far, proxy, server, rows, done, before, wrong }
     }
 
-    /// Counts an operation, which returns.
+    /// Counts an operation that returns.
     #[track_caller]
     fn row<T>(&mut self, name: &str, operation: impl FnOnce() -> T) -> T {
         let said = self.begin(name);
@@ -158,7 +158,7 @@ impl Scene {
         value
     }
 
-    /// Counts an operation until it waits for somebody else.
+    /// Counts an operation until it waits for another contender.
     #[track_caller]
     fn waiting_row<'s, G>(
         &mut self,
@@ -174,7 +174,7 @@ impl Scene {
         waiter
     }
 
-    /// Counts what a waiter sends from when `start` has been done until it returns.
+    /// Counts the requests of a waiter from the end of `start` until it returns.
     #[track_caller]
     fn woken_row(&mut self, name: &str, waiter: &Waiter<'_>, start: impl FnOnce()) {
         let said = self.begin(name);
@@ -209,13 +209,13 @@ impl Scene {
         self.done += 1;
     }
 
-    /// Waits until the deletes that nobody waited for are done.
+    /// Waits until the deletes that no call waits for are done.
     #[track_caller]
     fn until_free(&self) {
         until_empty(&self.server.connect_string(), LOCK);
     }
 
-    /// Waits for the watch on a held node, so that it is asked for in no later row.
+    /// Waits for the watch on a held node, so that its request falls into no later row.
     #[track_caller]
     fn until_leases_watched(&self, number: usize) {
         let is_watch = |request: &&Request| {
@@ -234,26 +234,26 @@ impl Scene {
         });
     }
 
-    /// All rows have been counted, and all are true.
+    /// Checks that all rows were counted and that all are true.
     #[track_caller]
     fn check(self) {
         assert!(self.wrong.is_empty(), "src/guide/costs.md is wrong:\n{}", self.wrong.join("\n"));
-        assert_eq!(self.done, self.rows.len(), "nobody counts the last rows: {:?}", self.rows);
+        assert_eq!(self.done, self.rows.len(), "the last rows were not counted: {:?}", self.rows);
     }
 }
 
-/// How a row ends.
+/// The end of a row.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
-    /// Its operation has returned.
+    /// The operation has returned.
     Return,
-    /// Nothing more is sent: its operation waits for somebody else, and holds nothing.
+    /// Nothing more is sent: the operation waits for another contender and holds nothing.
     Wait,
-    /// The same, but it holds something meanwhile.
+    /// The same, but the operation holds something meanwhile.
     WaitAndHold,
 }
 
-/// What is sent during one row.
+/// The requests of one row.
 #[derive(Clone, Copy)]
 struct Counting<'a> {
     proxy: &'a Proxy,
@@ -261,10 +261,10 @@ struct Counting<'a> {
     end: End,
 }
 
-/// What the counted session has sent before some request.
+/// The earlier requests of the counted session.
 #[derive(Clone, Default)]
 struct Before {
-    /// The paths of the creates of contenders, which have no number yet.
+    /// The paths of contenders' creates, without a number.
     created: Vec<String>,
     /// The contenders' nodes that were read.
     read: Vec<String>,
@@ -272,7 +272,7 @@ struct Before {
 
 impl Before {
     /// Whether the next request is the first read of a node that this session made. A holder sends
-    /// such a read, with a watch, once it has held the node for 50 ms. That may be in any row.
+    /// such a read, with a watch, when it has held the node for 50 ms, which may be in any row.
     fn is_own_watch(&mut self, request: &Request) -> bool {
         let Some(path) = request.path.as_ref().filter(|path| path.contains("_c_")) else {
             return false;
@@ -290,8 +290,8 @@ impl Before {
 }
 
 impl Counting<'_> {
-    /// Flight by flight. `said` tells what to wait for, so that a busy machine is given time;
-    /// whether it is so, the caller compares.
+    /// Counts the requests flight by flight. `said` decides how long to wait, so that a busy
+    /// machine gets enough time. The caller compares the result with it.
     fn count(&self, said: &Sent, returned: impl Fn() -> bool) -> Sent {
         let mut sent = Sent::default();
         let mut counted = 0;
@@ -330,7 +330,7 @@ impl Counting<'_> {
         }
     }
 
-    /// Waits until nothing has been sent for a while.
+    /// Waits until nothing was sent for a while.
     fn settle(&self, a_while: Duration) {
         let mut seen = self.requests(0).len();
         loop {
@@ -343,8 +343,8 @@ impl Counting<'_> {
         }
     }
 
-    /// All but heartbeats and the watches on what is held, without the first ones. While an
-    /// operation waits and holds nothing, the watch on its own node is a part of it.
+    /// All requests but the first `skipped` ones, heartbeats, and the watches on held nodes. While
+    /// an operation waits and holds nothing, the watch on its own node belongs to it.
     fn requests(&self, skipped: usize) -> Vec<Request> {
         let mut before = self.before.clone();
         let mut requests = self.proxy.requests();
@@ -356,7 +356,7 @@ impl Counting<'_> {
     }
 }
 
-/// What is in `all` beside `some`; None if not all of these are.
+/// The elements of `all` beside those of `some`; None if not all of `some` are there.
 fn more(all: &[String], some: &[String]) -> Option<Vec<String>> {
     let mut all = all.to_vec();
     for name in some {
@@ -370,7 +370,7 @@ fn is_read(request: &Request) -> bool {
     matches!(request.kind, OpKind::GetData | OpKind::Exists)
 }
 
-/// In order of their names: those of one flight come from several threads.
+/// In the order of their names, because the requests of one flight come from several threads.
 fn names<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Vec<String> {
     let mut names: Vec<_> = requests.into_iter().map(name).collect();
     names.sort();
@@ -395,7 +395,7 @@ fn name(request: &Request) -> String {
     name.to_owned()
 }
 
-/// A thread that takes something and keeps it until it is told to let go.
+/// A thread that takes something and keeps it until it is released.
 struct Waiter<'s> {
     has_it: Arc<AtomicBool>,
     let_go: Sender<()>,
@@ -407,7 +407,7 @@ impl<'s> Waiter<'s> {
         Waiter::spawned(take, |run| scope.spawn(run))
     }
 
-    /// Returns when it waits.
+    /// Returns when the thread waits.
     #[track_caller]
     fn start_waiting<G>(
         scope: &'s Scope<'s, '_>,
@@ -496,7 +496,7 @@ fn a_mutex_costs_what_the_page_says() {
         let waiter = Waiter::start_waiting(scope, || near.lock().unwrap());
         until_queue(&scene.server.connect_string(), LOCK, 3);
         held.unlock().unwrap();
-        until("the one ahead has it", SOON, || ahead.is_done().then_some(()));
+        until("the waiter ahead has it", SOON, || ahead.is_done().then_some(()));
         scene.woken_row("its wake-up, if others were ahead", &waiter, || ahead.let_go());
         waiter.let_go();
     });
@@ -689,7 +689,7 @@ fn an_election_costs_what_the_page_says() {
     scene.check();
 }
 
-/// A table that is counted as a whole.
+/// Compares a whole table with the counts.
 #[track_caller]
 fn assert_table(heading: &str, counted: &[Vec<String>]) {
     let lines = |rows: &[Vec<String>]| {
@@ -708,8 +708,8 @@ fn row(name: &str, counts: &[usize]) -> Vec<String> {
     [name.to_owned()].into_iter().chain(counts.iter().map(usize::to_string)).collect()
 }
 
-/// Requests and watch events of one release, where so many wait behind the one who releases: until
-/// the next one holds the lock and nothing more is sent.
+/// The requests and watch events of one release with so many waiters behind the holder, until the
+/// next one holds the lock and nothing more is sent.
 fn one_release(waiters: usize, strategy: WaitStrategy) -> [usize; 2] {
     let server = Server::builder().max_session(TIMEOUT).start();
     let (at, embedded) = (server.connect_string(), server.embedded_server());
@@ -725,16 +725,16 @@ fn one_release(waiters: usize, strategy: WaitStrategy) -> [usize; 2] {
             waiting.push_back(Waiter::start(scope, || mutex.lock().unwrap()));
             until_queue(&at, LOCK, number + 1);
         }
-        // Each watches its own node, and each waiter what it waits for.
+        // Each contender watches its own node, and each waiter also the node that it waits for.
         let all_watch = |watches: usize| {
             until("all watch", SOON, || (embedded.watch_count() == watches).then_some(()));
         };
         all_watch(1 + 2 * (waiters + 1));
-        // The next one had nobody but the holder ahead of it, which costs it less than those behind
-        // it.
+        // The next waiter has only the holder ahead, so it needs fewer requests than the waiters
+        // behind it.
         first.unlock().unwrap();
         until("the next one has it", SOON, || waiting[0].is_done().then_some(()));
-        // The watch on the list that has shown it that it holds the lock stays.
+        // The watch on the list that showed the waiter that it holds the lock stays.
         all_watch(1 + 2 * waiters + usize::from(strategy == WaitStrategy::Parent));
         embedded.clear_log();
         waiting.pop_front().expect("one at least").let_go();
@@ -785,7 +785,7 @@ fn threads_of_one_session_queue_as_one() {
     assert_table("With threads of one session", &[1, 32].map(count));
 }
 
-/// How many threads this process has, once that does not change any more.
+/// The number of threads of this process, once it does not change any more.
 fn lasting_threads() -> usize {
     let mut seen = 0;
     until("no thread comes or goes", SOON, || {
@@ -803,7 +803,8 @@ fn threads_are_as_many_as_the_page_says() {
     let mut counted = Vec::new();
     let mut rows = table("Threads").into_iter();
     let mut count = |name: &str, before: usize, own: usize| {
-        // Some are short-lived: those are waited for, as long as there are more than the page says.
+        // Some threads are short-lived. The check waits for their end while there are more threads
+        // than the page says.
         let said = rows.next().and_then(|row| row[1].parse().ok()).unwrap_or(0);
         let limit = Instant::now() + SOON;
         let mut now = lasting_threads();
@@ -838,7 +839,7 @@ fn threads_are_as_many_as_the_page_says() {
     assert_table("Threads", &counted);
 }
 
-/// A table that no scenario counts could say anything.
+/// A table without a scenario could say anything.
 fn each_table_of_the_page_is_one_that_is_counted() {
     let counted = [
         "`ZkMutex`",

@@ -1,5 +1,5 @@
-//! What can go wrong with an election: no second leader, no node too many and none too few,
-//! whatever is lost and whoever meddles.
+//! Faults of an election: there is never a second leader, and never a node too many or too few,
+//! whatever is lost and whatever third parties do.
 use crate::{
     election::leading::{PATH, election, join, leads, next},
     support::{
@@ -28,7 +28,7 @@ use zk_mutex::{
 };
 use zk_test_server::{Op, TestServer};
 
-/// In the path of a candidate's node, and of no other.
+/// A part of the path of candidates' nodes only.
 const NODE: &str = "-latch-";
 /// Long enough to see that something does not come.
 const A_WHILE: Duration = Duration::from_millis(300);
@@ -38,20 +38,20 @@ fn name(path: &str) -> &str {
     path.rsplit_once('/').unwrap().1
 }
 
-/// Nobody answers, from now on.
+/// From now on the server does not answer.
 fn go_away(server: &TestServer) {
     server.refuse(true);
     server.cut_connections();
 }
 
-/// A session that is back at once: the more faults in little time.
+/// A session that reconnects at once, so that more faults fit into the time.
 fn eager(at: &str) -> ZkSession {
     let policy =
         RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
     ZkSession::builder(at).retry_policy(policy).connect().unwrap()
 }
 
-/// Waits until so many nodes stand, and exactly one of these leads.
+/// Waits until so many nodes exist and exactly one of the candidates leads.
 #[track_caller]
 fn until_settled(at: &str, candidates: &[ZkCandidate]) {
     until("each candidate has one node, and one leads", SOON * 2, || {
@@ -86,7 +86,7 @@ fn leader_leads_on_over_an_outage_shorter_than_the_lease() {
     leads(&second);
 }
 
-/// On both servers. Two candidates, the leader behind a black hole.
+/// On both servers: two candidates, of which the leader is behind a black hole.
 fn interrupted_leader_knows_before_the_next_one_leads() {
     let at = Shared::chroot();
     let (proxy, through) = proxied(&at);
@@ -101,12 +101,12 @@ fn interrupted_leader_knows_before_the_next_one_leads() {
     assert!(!first.is_leader(), "two leaders");
     assert!(
         leadership.lost().receiver().try_recv().is_err_and(|e| e.is_disconnected()),
-        "and it was told"
+        "and its signal was set"
     );
     assert_eq!(leadership.lost_reason(), Some(LossReason::LeaseExpired));
     assert_eq!(next(first.events()), ElectionEvent::Lost(LossReason::LeaseExpired));
     proxy.black_hole(false);
-    // It stands again, behind the new leader, in a new session perhaps.
+    // The old leader queues again behind the new one, perhaps in a new session.
     until_state(&ours, SessionState::Connected);
     until_settled(&at, &[first, second]);
     until_empty(&at, PATH);
@@ -139,7 +139,7 @@ fn leaving_without_having_been_connected_is_quick_and_leaves_nothing() {
     let begun = Instant::now();
     first.leave().unwrap();
     drop(second);
-    assert!(begun.elapsed() < SLACK, "there is nothing to wait for");
+    assert!(begun.elapsed() < SLACK, "there is no node to wait for");
     let third = election(&session).join().unwrap();
     let _ = session.close();
     assert!(matches!(third.wait_leader().map(drop), Err(Error::Closed { .. })));
@@ -161,13 +161,16 @@ fn leaving_in_an_outage_says_so_and_the_node_goes() {
     let said = first.leave();
     assert!(matches!(said, Err(Error::Unavailable { op: "leave", .. })), "{said:?}");
     assert!(begun.elapsed() < session.timeout() / 6 + SLACK);
-    assert!(!first.is_leader() && !leadership.is_held(), "it has left all the same");
+    assert!(
+        !first.is_leader() && !leadership.is_held(),
+        "the candidate has left although the call failed"
+    );
     server.refuse(false);
     leads(&second);
     assert_eq!(queue(&at, PATH).len(), 1);
     drop(second);
     until_empty(&at, PATH);
-    assert_eq!(session.session_id(), id, "the nodes went, not the session");
+    assert_eq!(session.session_id(), id, "the session is the same, so the nodes were deleted");
 }
 
 fn outage_that_outlasts_the_retry_policy_ends_the_wait_and_not_the_candidacy() {
@@ -193,7 +196,7 @@ fn outage_that_outlasts_the_retry_policy_ends_the_wait_and_not_the_candidacy() {
     proxy.refuse(false);
     until_state(&ours, SessionState::Connected);
     assert!(second.wait_leader_timeout(A_WHILE).unwrap().is_none());
-    assert_eq!(until_queue(&at, PATH, 2), nodes, "it has kept its place");
+    assert_eq!(until_queue(&at, PATH, 2), nodes, "the candidate has kept its place");
     first.leave().unwrap();
     assert_eq!(name(leads(&second).path()), nodes[1]);
 }
@@ -214,7 +217,7 @@ fn flapping_connections_make_no_second_leader() {
                 let mut own = 0;
                 election.run(|leadership| {
                     section.pass();
-                    // In the middle of each term too.
+                    // This cuts the connections in the middle of each term, too.
                     server.cut_connections();
                     own += 1;
                     section.pass();
@@ -235,7 +238,7 @@ fn flapping_connections_make_no_second_leader() {
     assert_eq!(
         sessions.each_ref().map(ZkSession::session_id),
         ids,
-        "swept by the sessions, not with them"
+        "the sessions are the same, so they have deleted the nodes"
     );
 }
 
@@ -249,10 +252,10 @@ fn expired_leader_stands_again_behind_the_next() {
     let candidates = [first, join(&at, &election(&theirs)), join(&at, &election(&ours))];
     assert!(server.expire_session(ours.session_id().unwrap()));
     let next_one = leads(&candidates[1]);
-    // Ended before its time, it hears of that as it is told.
+    // The term was ended early, and the leader is notified of that.
     assert!(leadership.lost().wait(SOON).is_some());
     assert!(!leadership.is_held() && !candidates[0].is_leader());
-    // The server may tell of the node before it tells of the session.
+    // The server may report the deleted node before the expired session.
     let reason = leadership.lost_reason();
     assert!(
         matches!(reason, Some(LossReason::SessionExpired | LossReason::NodeDeleted)),
@@ -270,8 +273,8 @@ fn server_that_lost_everything_is_begun_with_anew() {
     let candidates: Vec<_> = (0..4).map(|n| join(&at, &election(&sessions[n % 2]))).collect();
     let leadership = leads(&candidates[0]);
     server.wipe();
-    // It takes nobody back who knows of a later time, until it is as far itself: the lease ends
-    // before.
+    // The new server refuses clients that have seen a higher zxid, until its own zxid is as high.
+    // The lease ends before.
     assert!(leadership.lost().wait(SOON).is_some());
     until_settled(&at, &candidates);
     drop(candidates);
@@ -293,8 +296,8 @@ fn node_ahead_that_goes_between_the_listing_and_the_watch_lets_the_next_lead() {
     assert_eq!(queue(&at, PATH).len(), 1);
 }
 
-/// Whose node goes before its time may believe that it leads until it hears of it: here the count
-/// of nodes is what matters.
+/// A leader whose node is deleted may believe that it leads until it is notified. This scenario
+/// checks only the number of nodes.
 fn reset_races_leave_exactly_one_node_for_each_candidate() {
     const ROUNDS: usize = 60;
     let (server, at) = start();
@@ -302,10 +305,10 @@ fn reset_races_leave_exactly_one_node_for_each_candidate() {
     let candidates: Vec<_> = (0..6).map(|n| join(&at, &election(&sessions[n % 2]))).collect();
     let mut random = fastrand::Rng::with_seed(6);
     for _ in 0..ROUNDS {
-        // One of them, or two that meet.
+        // Resets one candidate, or two whose resets overlap.
         for _ in 0..random.usize(1..3) {
             let id = sessions[random.usize(..2)].session_id();
-            // Not so many that nobody comes to anything.
+            // A limit for planned faults, so that the candidates still make progress.
             let may_plan = server.pending_faults() < 3;
             match random.usize(..8) {
                 1..5 if !may_plan => {}
@@ -319,7 +322,7 @@ fn reset_races_leave_exactly_one_node_for_each_candidate() {
                 }
                 _ => {
                     if let Some(node) = queue(&at, PATH).first() {
-                        // it may have gone just now
+                        // the node may be deleted already
                         let _ = raw(&at).delete(&format!("{PATH}/{node}"));
                     }
                 }
@@ -332,7 +335,7 @@ fn reset_races_leave_exactly_one_node_for_each_candidate() {
     until_empty(&at, PATH);
 }
 
-// ---- leaving with a create on its way ----
+// ---- leaving while a create is unanswered ----
 
 fn candidate_that_leaves_while_its_create_is_unanswered_leaves_no_node() {
     let (server, at) = start();
@@ -345,17 +348,21 @@ fn candidate_that_leaves_while_its_create_is_unanswered_leaves_no_node() {
         let candidate = election.join().unwrap();
         until("the fault was injected", SOON, || (server.pending_faults() == 0).then_some(()));
         match candidate.leave() {
-            Ok(()) => assert_eq!(queue(&at, PATH), Vec::<String>::new(), "it says that it is gone"),
+            Ok(()) => assert_eq!(
+                queue(&at, PATH),
+                Vec::<String>::new(),
+                "leave() says that the node is gone"
+            ),
             Err(e) => assert!(matches!(e, Error::Unavailable { op: "leave", .. }), "{e}"),
         }
         until_empty(&at, PATH);
         until_state(&session, SessionState::Connected);
     }
-    // Its create is held up, and applied when it has long left.
+    // The create is held up, and applied long after the candidate has left.
     let held = server.hold_requests(Op::Create.on(NODE));
     let candidate = election.join().unwrap();
     assert!(held.wait(SOON));
-    // It may be so slow that the create has been given up and swept meanwhile.
+    // The call may be so slow that the create has been given up and deleted meanwhile.
     if let Err(e) = candidate.leave() {
         assert!(matches!(e, Error::Unavailable { op: "leave", .. }), "{e}");
     }
@@ -363,9 +370,9 @@ fn candidate_that_leaves_while_its_create_is_unanswered_leaves_no_node() {
     until_state(&session, SessionState::Connected);
     leads(&election.join().unwrap());
     until_empty(&at, PATH);
-    thread::sleep(A_WHILE); // a late one would stay
+    thread::sleep(A_WHILE); // a node that was made late would stay
     assert_eq!(queue(&at, PATH), Vec::<String>::new());
-    assert_eq!(session.session_id(), id, "swept by the session, not with it");
+    assert_eq!(session.session_id(), id, "the session is the same, so it has deleted the node");
 }
 
 fn candidate_that_leaves_waits_for_no_other_locks_node() {
@@ -394,10 +401,10 @@ fn refused_candidate_is_out_and_says_why() {
     let refused = Error::NoAuth { op: "lock", path: PATH.into() };
     assert_eq!(candidate.wait_leader().map(drop), Err(refused.clone()));
     assert_eq!(next(candidate.events()), ElectionEvent::Failed(refused.clone()));
-    assert!(candidate.events().recv().is_err(), "there is nothing more");
+    assert!(candidate.events().recv().is_err(), "no event follows");
     assert_eq!(election.run(|_| Break(())), Err(refused));
     raw.set_acl(PATH, 31).unwrap();
-    assert!(candidate.wait_leader().is_err(), "it is out");
+    assert!(candidate.wait_leader().is_err(), "the candidate has ended");
     candidate.leave().unwrap();
     leads(&election.join().unwrap());
     until_empty(&at, PATH);
@@ -414,8 +421,8 @@ fn candidate_that_the_server_answers_with_an_error_tries_on() {
     let said = candidate.wait_leader().map(drop);
     assert!(matches!(said, Err(Error::Server { .. })), "{said:?}");
     assert_eq!(next(candidate.events()), ElectionEvent::Trouble(said.unwrap_err()));
-    thread::sleep(session.timeout() / 4); // it has tried again
-    assert!(candidate.events().is_empty(), "each trouble is told once");
+    thread::sleep(session.timeout() / 4); // time for another try
+    assert!(candidate.events().is_empty(), "each error is reported once");
     raw.delete(parent).unwrap();
     raw.create(parent, b"", PERSISTENT).unwrap();
     until("it leads", SOON, || candidate.is_leader().then_some(()));
@@ -447,7 +454,8 @@ fn candidate_whose_creates_are_not_answered_says_so_and_tries_on() {
 
 // ---- the runner ----
 
-/// It is elected, and has not called yet (it is kept where it logs), when its leadership ends.
+/// The runner is elected. Before it calls its function (its thread is blocked in the logger), its
+/// leadership ends.
 fn loss_between_the_election_and_the_call_is_never_seen() {
     type End = fn(&TestServer, &ZkSession, &str);
     let ends: [End; 3] = [
@@ -455,14 +463,14 @@ fn loss_between_the_election_and_the_call_is_never_seen() {
             let node = format!("{PATH}/{}", queue(at, PATH).remove(0));
             until_node_watched(at, &node);
             raw(at).delete(&node).unwrap();
-            // Behind this answer the event of the deletion has come, too.
+            // The event of the deletion comes before this answer.
             drop(ZkMutex::new(session, "/locks/other").unwrap().lock().unwrap());
             assert_eq!(session.state(), SessionState::Connected);
         },
         |server, session, _| {
             let events = session.subscribe();
             assert!(server.expire_session(session.session_id().unwrap()));
-            // Until its client hears of that, which takes another connection, the term lasts.
+            // The term lasts until its client is notified, which takes another connection.
             until_event(&events, |event| matches!(event, SessionEvent::Lost(_)));
         },
         |server, session, _| {
@@ -497,7 +505,7 @@ fn loss_between_the_election_and_the_call_is_never_seen() {
     }
 }
 
-fn leader_that_is_expired_while_the_call_runs_is_told_and_stands_again() {
+fn leader_that_is_expired_while_the_call_runs_is_notified_and_queues_again() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
     let (tell, told) = bounded(1);
@@ -531,7 +539,7 @@ fn leader_that_is_expired_while_the_call_runs_is_told_and_stands_again() {
     until_empty(&at, PATH);
 }
 
-/// On both servers.
+/// Runs on both servers.
 fn candidates_node_is_swept_when_the_reply_to_its_create_is_lost() {
     let at = Shared::chroot();
     let (proxy, through) = proxied(&at);
@@ -569,6 +577,6 @@ scenarios![
     candidate_that_the_server_answers_with_an_error_tries_on on embedded,
     candidate_whose_creates_are_not_answered_says_so_and_tries_on on embedded,
     loss_between_the_election_and_the_call_is_never_seen on embedded,
-    leader_that_is_expired_while_the_call_runs_is_told_and_stands_again on embedded,
+    leader_that_is_expired_while_the_call_runs_is_notified_and_queues_again on embedded,
     candidates_node_is_swept_when_the_reply_to_its_create_is_lost,
 ];

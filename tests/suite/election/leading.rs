@@ -1,4 +1,5 @@
-//! Elections: who leads, in which order, how one leaves, and what the latch and the runner tell.
+//! Elections: the leader, the order of leaders, how a candidate leaves, and the events of the latch
+//! and the runner.
 use crate::support::{
     Raw, Shared,
     contend::{proxied, session, spawn_waiting, stat, until_queue},
@@ -34,16 +35,16 @@ fn named(session: &ZkSession, id: &str) -> ZkElection {
     ZkElection::builder(session, PATH).data(id).build().unwrap()
 }
 
-/// Joins, and returns when its node stands and the candidate knows that. Until its create is
-/// answered, a cut of its connection would make it queue again with another node, and delete this
-/// one a little later.
+/// Joins, and returns when the candidate's node exists and the candidate knows it. Before the
+/// answer to its create, a cut of its connection would make it queue again with another node and
+/// delete this one a little later.
 #[track_caller]
 pub fn join(at: &str, election: &ZkElection) -> ZkCandidate {
     let before = queue(at, PATH).len();
     let candidate = election.join().unwrap();
     until_queue(at, PATH, before + 1);
     let has_place = || candidate.wait_leader_timeout(Duration::ZERO).ok().map(drop);
-    until("it leads, or knows that another one does", SOON, has_place);
+    until("the candidate leads or knows the leader", SOON, has_place);
     candidate
 }
 
@@ -61,7 +62,7 @@ fn name(path: &str) -> &str {
     path.rsplit_once('/').unwrap().1
 }
 
-/// The ids of those that stand, in the order of the queue.
+/// The ids of the candidates, in the order of the queue.
 fn ids(election: &ZkElection) -> Vec<String> {
     let id = |candidate: zk_mutex::Contender| String::from_utf8(candidate.data).unwrap();
     election.contenders().unwrap().into_iter().map(id).collect()
@@ -73,7 +74,10 @@ fn candidates_lead_in_the_order_in_which_they_joined() {
     let at = Shared::chroot();
     let sessions = [session(&at), session(&at)];
     let election = election(&sessions[1]);
-    assert!(election.holders().unwrap().is_empty(), "nobody stands, and there is no path");
+    assert!(
+        election.holders().unwrap().is_empty(),
+        "there are no candidates, and the path does not exist"
+    );
     let candidates: Vec<_> =
         (0..4).map(|n| join(&at, &named(&sessions[n % 2], &format!("number {n}")))).collect();
     let mut last = None;
@@ -96,14 +100,14 @@ fn candidates_lead_in_the_order_in_which_they_joined() {
             leader.name
         );
         let czxid = stat(&at, leadership.path()).unwrap().czxid;
-        assert_eq!(token.zxid(), czxid, "that of its node");
+        assert_eq!(token.zxid(), czxid, "the token has the czxid of its node");
         candidate.leave().unwrap();
         assert!(!candidate.is_leader() && queue(&at, PATH).len() == 3 - place);
     }
     until_empty(&at, PATH);
 }
 
-fn candidate_that_leaves_from_the_middle_promotes_nobody() {
+fn candidate_that_leaves_from_the_middle_promotes_no_other() {
     let at = Shared::chroot();
     let session = session(&at);
     let election = election(&session);
@@ -137,7 +141,7 @@ fn leadership_rotates_over_the_candidates() {
         drop(joined.remove(0));
         assert!(!leadership.is_held());
         joined.push(elections[turn % CANDIDATES].join().unwrap());
-        until("its node exists, and the old one does not", SOON, || {
+        until("the candidate has a new node instead of the old one", SOON, || {
             let ids = ids(&elections[0]);
             (ids.len() == CANDIDATES && *ids.last()? == (turn % CANDIDATES).to_string())
                 .then_some(())
@@ -161,12 +165,12 @@ fn nothing_is_left_after_leaving_and_joining_anew_is_another_candidate() {
     );
     assert_eq!((leadership.hold_count(), leadership.lost_reason()), (1, None));
     drop(leadership);
-    assert!(candidate.is_leader(), "a view ends nothing");
+    assert!(candidate.is_leader(), "dropping a view does not end the term");
     candidate.leave().unwrap();
     assert_eq!(queue(&at, PATH), Vec::<String>::new());
     assert!(
         lost.receiver().try_recv().is_err_and(|e| e.is_disconnected()),
-        "the end of a term is told, however it ends"
+        "every end of a term is reported"
     );
     assert_eq!((copy.is_held(), copy.lost_reason()), (false, Some(LossReason::Resigned)));
     assert_eq!(copy.valid_for(), Duration::ZERO);
@@ -201,7 +205,7 @@ fn candidates_that_are_dropped_leave_wherever_they_stand() {
         drop(candidates);
         until_empty(&at, PATH);
     }
-    // At once after joining, whatever is on its way.
+    // They are dropped right after joining, while requests are under way.
     for _ in 0..20 {
         drop(election.join().unwrap());
     }
@@ -228,7 +232,7 @@ fn leaving_ends_the_waits_of_other_threads() {
         let told = spawn_waiting(scope, || leadership.lost().wait(SOON));
         cancel.cancel();
         assert_eq!(cancelled.join().unwrap(), Err(Error::Cancelled { path: PATH.into() }));
-        assert!(!waits.is_finished(), "the candidate stands on");
+        assert!(!waits.is_finished(), "the candidate stays in the queue");
         second.leave().unwrap();
         assert_eq!(waits.join().unwrap(), Err(Error::Cancelled { path: PATH.into() }));
         first.leave().unwrap();
@@ -247,17 +251,17 @@ fn waiting_for_leadership_in_vain_is_no_error() {
     assert!(begun.elapsed() >= A_WHILE);
     assert!(candidate.wait_leader_with(Wait::until(Instant::now())).unwrap().is_none());
     assert!(candidate.leadership().is_none() && !candidate.is_leader());
-    assert_eq!(queue(&at, PATH).len(), 2, "it stands on");
+    assert_eq!(queue(&at, PATH).len(), 2, "the candidate stays in the queue");
     thread::scope(|scope| {
         let waits = spawn_waiting(scope, || candidate.wait_leader().unwrap().is_held());
         leader.leave().unwrap();
         assert!(waits.join().unwrap());
     });
-    // It leads all the while: no wait.
+    // It leads the whole time, so the call does not wait.
     assert!(candidate.wait_leader_timeout(Duration::ZERO).unwrap().is_some());
 }
 
-fn own_node_deleted_by_somebody_ends_the_term_and_it_stands_again() {
+fn own_node_deleted_by_a_third_party_ends_the_term_and_it_queues_again() {
     let at = Shared::chroot();
     let session = session(&at);
     let election = election(&session);
@@ -268,9 +272,9 @@ fn own_node_deleted_by_somebody_ends_the_term_and_it_stands_again() {
     let mut raw = Raw::connect(&at).unwrap();
     raw.delete(&full_path(&at, leadership.path())).unwrap();
     let theirs = leads(&second);
-    assert!(!leadership.is_held() && theirs.is_held(), "the first knew it before");
+    assert!(!leadership.is_held() && theirs.is_held(), "the first leader was notified before");
     assert_eq!(next(events), ElectionEvent::Lost(LossReason::NodeDeleted));
-    // It stands again, behind the other.
+    // It queues again, behind the other candidate.
     until_queue(&at, PATH, 2);
     assert!(first.wait_leader_timeout(A_WHILE).unwrap().is_none());
     second.leave().unwrap();
@@ -280,11 +284,11 @@ fn own_node_deleted_by_somebody_ends_the_term_and_it_stands_again() {
     assert_eq!(next(events), ElectionEvent::Elected { token: again.fencing_token() });
     first.leave().unwrap();
     assert_eq!(next(events), ElectionEvent::Left);
-    assert!(events.recv().is_err(), "there is nothing more");
+    assert!(events.recv().is_err(), "no event follows");
     until_empty(&at, PATH);
 }
 
-fn slow_reader_of_events_keeps_nobody_waiting() {
+fn slow_reader_of_events_blocks_no_other() {
     let at = Shared::chroot();
     let session = session(&at);
     let candidate = election(&session).join().unwrap();
@@ -299,7 +303,7 @@ fn slow_reader_of_events_keeps_nobody_waiting() {
     let token = leads(&candidate).fencing_token();
     candidate.leave().unwrap();
     let events: Vec<_> = candidate.events().iter().collect();
-    assert!(events.len() < 80, "the oldest are forgotten");
+    assert!(events.len() < 80, "the oldest events are dropped");
     assert_eq!(events[events.len() - 2..], [ElectionEvent::Elected { token }, ElectionEvent::Left]);
     assert!(Some(token) > last);
 }
@@ -330,7 +334,7 @@ fn closed_session_ends_the_candidacy() {
     assert!(matches!(election.run(|_| Break(())), Err(Error::Closed { .. })));
     assert!(matches!(election.holders().map(drop), Err(Error::Closed { .. })));
     first.leave().unwrap();
-    assert_eq!(queue(&at, PATH).len(), 1, "the nodes went with the session");
+    assert_eq!(queue(&at, PATH).len(), 1, "the nodes were deleted with the session");
 }
 
 // ---- the path ----
@@ -371,7 +375,7 @@ fn elections_and_locks_keep_off_each_others_paths() {
         ZkElection::builder(&ours, PATH).acl(zk_mutex::Acl::CreatorAll).build().unwrap_err();
     assert!(matches!(refused, Error::InvalidConfig { .. }), "{refused}");
     assert!(ZkMutex::new(&theirs, PATH).is_err(), "through another session");
-    // Of another process nobody can know: neither counts for the other.
+    // Other processes cannot know of it: neither of the two sees the other's nodes.
     const OTHER: &str = "/elections/other";
     let mut raw = Raw::connect(&at).unwrap();
     for (path, mark) in [(PATH, "lock-"), (OTHER, "latch-")] {
@@ -395,16 +399,16 @@ fn wiped_path_is_made_again_and_one_leads() {
     for _ in 0..3 {
         until("one leads", SOON, || candidates.iter().find_map(ZkCandidate::leadership));
         let before = queue(&at, PATH);
-        // What an administrator does. Candidates come back while it is at work.
+        // This is what an administrator does. Candidates queue again meanwhile.
         let mut raw = Raw::connect(&at).unwrap();
-        until("the path is gone, for a moment", SOON, || {
+        until("the path does not exist for a moment", SOON, || {
             raw.delete_recursive(&full_path(&at, "/elections")).is_ok().then_some(())
         });
-        until("they stand again", SOON, || {
+        until("the candidates are back in the queue", SOON, || {
             let now = queue(&at, PATH);
             (now.len() == 4 && before.iter().all(|name| !now.contains(name))).then_some(())
         });
-        until("one leads, and no other", SOON, || {
+        until("exactly one leads", SOON, || {
             (candidates.iter().filter(|candidate| candidate.is_leader()).count() == 1).then_some(())
         });
         let leader = election(&sessions[0]).holders().unwrap().remove(0);
@@ -433,7 +437,7 @@ fn foreign_latches_are_respected_and_respect_ours() {
     assert_eq!(ids(&election), ["java", "ours", "java"]);
     curator.delete(&theirs).unwrap();
     leads(&candidate);
-    // It reads its id in the node's data.
+    // The foreign latch has its id in the node's data.
     let ours = format!("{PATH}/{}", election.holders().unwrap().remove(0).name);
     assert_eq!(curator.get_data(&full_path(&at, &ours)).unwrap().0, b"ours");
     candidate.leave().unwrap();
@@ -441,7 +445,7 @@ fn foreign_latches_are_respected_and_respect_ours() {
     curator.delete(&behind).unwrap();
 }
 
-/// The child's part: leads until it is killed.
+/// The child's part: it leads until it is killed.
 fn lead_until_killed(address: &str) {
     let session = session_of(address, Duration::from_secs(2));
     let candidate = election(&session).join().unwrap();
@@ -478,7 +482,7 @@ fn next_one_leads_though_the_first_went_while_the_next_was_away() {
     leads(&first);
     proxy.refuse(true);
     proxy.cut();
-    until("it is away", SOON, || (theirs.state() == SessionState::Suspended).then_some(()));
+    until("an outage", SOON, || (theirs.state() == SessionState::Suspended).then_some(()));
     first.leave().unwrap();
     let begun = Instant::now();
     let said = second.wait_leader_timeout(A_WHILE).map(drop);
@@ -491,7 +495,7 @@ fn next_one_leads_though_the_first_went_while_the_next_was_away() {
 
 // ---- the runner ----
 
-fn runner_leads_again_until_it_has_had_enough() {
+fn runner_leads_again_until_it_ends_itself() {
     let at = Shared::chroot();
     let session = session(&at);
     let election = election(&session);
@@ -523,7 +527,7 @@ fn runners_lead_one_after_the_other() {
             scope.spawn(move || {
                 let mut terms = 0;
                 election.run(|leadership| {
-                    // So that the order is the queue's, not that of the threads' start.
+                    // This makes the order that of the queue, not that of the threads' start.
                     if terms == 0 {
                         until("all stand", SOON, || {
                             (queue(at, PATH).len() >= RUNNERS).then_some(())
@@ -542,7 +546,7 @@ fn runners_lead_one_after_the_other() {
     drop(tell);
     assert_eq!(section.counter(), RUNNERS * TERMS);
     let order: Vec<usize> = told.iter().collect();
-    // Who has led stands again at the end: it is everybody's turn in between.
+    // A candidate that has led queues again at the end, so all others lead in between.
     assert!(order.windows(2).filter(|two| two[0] == two[1]).count() <= RUNNERS, "{order:?}");
     until_empty(&at, PATH);
 }
@@ -595,7 +599,7 @@ fn runner_is_cancelled_while_it_waits_and_between_two_terms() {
     let cancel = CancelToken::new();
     let said = election.run_until_cancelled(&cancel, |leadership| -> std::ops::ControlFlow<()> {
         cancel.cancel();
-        assert!(leadership.is_held(), "who works is not interrupted");
+        assert!(leadership.is_held(), "the running term is not interrupted");
         calls.fetch_add(1, SeqCst);
         Continue(())
     });
@@ -644,14 +648,14 @@ fn what_debug_shows() {
 
 scenarios![
     candidates_lead_in_the_order_in_which_they_joined,
-    candidate_that_leaves_from_the_middle_promotes_nobody,
+    candidate_that_leaves_from_the_middle_promotes_no_other,
     leadership_rotates_over_the_candidates,
     nothing_is_left_after_leaving_and_joining_anew_is_another_candidate,
     candidates_that_are_dropped_leave_wherever_they_stand,
     leaving_ends_the_waits_of_other_threads,
     waiting_for_leadership_in_vain_is_no_error,
-    own_node_deleted_by_somebody_ends_the_term_and_it_stands_again,
-    slow_reader_of_events_keeps_nobody_waiting,
+    own_node_deleted_by_a_third_party_ends_the_term_and_it_queues_again,
+    slow_reader_of_events_blocks_no_other,
     closed_session_ends_the_candidacy,
     path_may_not_exist_yet_and_goes_without_a_trace,
     paths_that_are_none_are_refused,
@@ -660,7 +664,7 @@ scenarios![
     foreign_latches_are_respected_and_respect_ours,
     leader_that_is_killed_elects_the_next,
     next_one_leads_though_the_first_went_while_the_next_was_away,
-    runner_leads_again_until_it_has_had_enough,
+    runner_leads_again_until_it_ends_itself,
     runners_lead_one_after_the_other,
     panic_of_the_runners_work_ends_its_term_and_goes_on,
     runner_is_cancelled_while_it_waits_and_between_two_terms,

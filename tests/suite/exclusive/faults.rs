@@ -1,5 +1,5 @@
-//! What can go wrong with a lock whose node has a name that everybody uses: whose is it, and may it
-//! be deleted?
+//! Faults of a lock whose node has a fixed name: to which session does a node belong, and may it be
+//! deleted?
 use crate::support::{
     contend::{Section, session, spawn_waiting, stat},
     embedded::{LOSE, raw, start},
@@ -25,7 +25,7 @@ use zk_test_server::{Matcher, Op, TestServer};
 
 const LOCK: &str = "/locks/orders";
 const NODE: &str = "/locks/orders/lock";
-/// In the path of the link's own writes.
+/// A part of the path of the connection's own writes.
 const NO_OP: &str = "/zk-mutex-no-op-";
 /// Long enough to see that something does not come.
 const A_WHILE: Duration = Duration::from_millis(300);
@@ -39,7 +39,7 @@ fn id(session: &ZkSession) -> i64 {
     session.session_id().unwrap()
 }
 
-/// Two sessions, each with the lock; its folder is there.
+/// Two sessions, each with the lock, whose folder exists.
 fn two(at: &str) -> ([ZkSession; 2], [ZkExclusiveLock; 2]) {
     let sessions = [session(at), session(at)];
     let locks = sessions.each_ref().map(lock);
@@ -47,9 +47,9 @@ fn two(at: &str) -> ([ZkSession; 2], [ZkExclusiveLock; 2]) {
     (sessions, locks)
 }
 
-// ---- a create whose answer is lost ----
+// ---- a create without an answer ----
 
-fn create_whose_answer_is_lost_is_known_again() {
+fn create_whose_answer_is_lost_is_recognised() {
     let (server, at) = start();
     let ([ours, _theirs], [mine, other]) = two(&at);
     let ours = id(&ours);
@@ -65,16 +65,16 @@ fn create_whose_answer_is_lost_is_known_again() {
         assert_eq!(
             (server.pending_faults(), server.count(Op::Create.on(NODE))),
             (0, 2),
-            "lost, and again"
+            "one create for the lost answer, and one after it"
         );
-        assert_eq!(server.count(Op::Delete.on(NODE)), 0, "it is had, not deleted");
+        assert_eq!(server.count(Op::Delete.on(NODE)), 0, "the node is used, not deleted");
         let node = stat(&at, NODE).unwrap();
         assert_eq!(node.ephemeral_owner, ours);
         server.clear_log();
         assert_eq!(guard.fencing_token().zxid(), node.czxid);
-        assert_eq!(server.count(Op::GetData.on(NODE)), 0, "known from the read that showed it");
+        assert_eq!(server.count(Op::GetData.on(NODE)), 0, "one read has identified the node");
         assert!(other.try_lock().unwrap().is_none());
-        // It is watched as any other.
+        // The node is watched like any other.
         let lost = guard.lost();
         raw(&at).delete(NODE).unwrap();
         assert!(lost.wait(SOON).is_some());
@@ -97,12 +97,13 @@ fn create_that_is_lost_is_sent_again() {
     until_empty(&at, LOCK);
 }
 
-/// The folder is made in between, the node is made and its reply lost, and the caller's time is up.
+/// The folder is made at the wrong moment, the node is made and its reply lost, and the call's
+/// deadline comes.
 fn create_given_up_in_the_middle_is_removed_and_nothing_else_is() {
     let (server, at) = start();
     let ([ours, _theirs], [mine, other]) = two(&at);
     let session = id(&ours);
-    // Never made: it comes to the server after another's.
+    // This create reaches the server after another client's.
     let held = server.hold_requests(Op::Create.on(NODE).session(session));
     let begun = Instant::now();
     let said = mine.lock_timeout(A_WHILE).map(drop);
@@ -110,10 +111,10 @@ fn create_given_up_in_the_middle_is_removed_and_nothing_else_is() {
     assert!(begun.elapsed() < A_WHILE + SLACK);
     let guard = other.lock().unwrap();
     drop(held);
-    assert!(mine.try_lock().unwrap().is_none(), "answered behind it");
+    assert!(mine.try_lock().unwrap().is_none(), "the answer comes after the held create");
     assert!(guard.is_held() && stat(&at, NODE).is_some());
     guard.unlock().unwrap();
-    // Made, and nobody is there to take it.
+    // This create is executed after its caller has gone.
     let token = CancelToken::new();
     server.silence_reply(Op::Create.on(NODE).session(session));
     thread::scope(|scope| {
@@ -122,19 +123,19 @@ fn create_given_up_in_the_middle_is_removed_and_nothing_else_is() {
         token.cancel();
         assert_eq!(locker.join().unwrap(), Err(Error::Cancelled { path: LOCK.into() }));
     });
-    assert!(other.try_lock().unwrap().is_none(), "until the silence is noticed");
+    assert!(other.try_lock().unwrap().is_none(), "the node stays until the silence is noticed");
     assert!(other.lock_timeout(SOON).unwrap().is_some_and(|guard| guard.is_held()));
     assert!(mine.lock_timeout(SOON).unwrap().is_some());
     assert_eq!(id(&ours), session);
     until_empty(&at, LOCK);
 }
 
-/// Its time is up before anybody can look whether it was made.
+/// The call ends before it can check whether the node was made.
 fn create_whose_answer_is_lost_is_removed_when_its_time_is_up() {
     let (server, at) = start();
     let ([ours, _theirs], [mine, other]) = two(&at);
     let session = id(&ours);
-    // While there is no connection, and while it is asked for again.
+    // Once while there is no connection, and once while the node is read again.
     for refused in [true, false] {
         server.drop_reply(Op::Create.on(NODE).session(session));
         let again = server.hold_requests(Op::Create.on(NODE).session(session).skip(1));
@@ -144,7 +145,8 @@ fn create_whose_answer_is_lost_is_removed_when_its_time_is_up() {
                 scope.spawn(|| mine.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
             until("it is made", SOON, || stat(&at, NODE));
             if refused {
-                // It comes back in between or not: its create is not answered, and nobody takes it.
+                // The client reconnects in between or not: its create is not answered, and no call
+                // takes the node.
                 server.refuse(true);
                 server.cut_connections();
             } else {
@@ -162,7 +164,7 @@ fn create_whose_answer_is_lost_is_removed_when_its_time_is_up() {
     }
 }
 
-/// It is known for ours though it cannot go: an ACL says so.
+/// An ACL forbids the deletion of the node, which the library knows to be its own.
 fn node_of_ours_that_is_on_its_way_out_is_waited_for_and_is_no_contention() {
     const NO_DELETE: i32 = 1 + 2 + 4 + 16;
     let (_server, at) = start();
@@ -176,14 +178,17 @@ fn node_of_ours_that_is_on_its_way_out_is_waited_for_and_is_no_contention() {
     for _ in 0..2 {
         let begun = Instant::now();
         let said = mine.try_lock().map(drop);
-        assert!(matches!(said, Err(Error::Unavailable { .. })), "not somebody else's: {said:?}");
+        assert!(
+            matches!(said, Err(Error::Unavailable { .. })),
+            "the node is not another client's: {said:?}"
+        );
         assert!(
             (limit..limit + SLACK).contains(&begun.elapsed()),
-            "it waited: {:?}",
+            "the call waited: {:?}",
             begun.elapsed()
         );
     }
-    assert!(other.try_lock().unwrap().is_none(), "to others it is a lock like any");
+    assert!(other.try_lock().unwrap().is_none(), "for others the lock is held");
     thread::scope(|scope| {
         let next = spawn_waiting(scope, || mine.lock().unwrap().is_held());
         raw.set_acl(LOCK, NO_DELETE + 8).unwrap();
@@ -194,8 +199,8 @@ fn node_of_ours_that_is_on_its_way_out_is_waited_for_and_is_no_contention() {
 
 // ---- a release whose request or answer is lost ----
 
-/// The one that must never be: our delete is done, another takes the lock, and our delete is sent
-/// again.
+/// This must never happen: our delete is executed, another session takes the lock, and our delete
+/// is sent again.
 fn release_sent_again_spares_the_next_owners_node() {
     let (server, at) = start();
     let ([ours, _theirs], [mine, other]) = two(&at);
@@ -206,16 +211,19 @@ fn release_sent_again_spares_the_next_owners_node() {
         thread::scope(|scope| {
             let theirs = spawn_waiting(scope, || other.lock().unwrap());
             server.drop_reply(Op::Delete.on(NODE).session(ours));
-            // What follows on the next connection waits until the other has it: the one write that
-            // is sent before passes.
+            // The later requests on the next connection wait until the other session has the lock.
+            // Only the write that is sent before them passes.
             let again = server.hold_requests(Op::Delete.on(NO_OP).session(ours).skip(1));
             drop(guard);
             let theirs = theirs.join().unwrap();
-            assert!(again.wait(SOON), "ours has come back, and begins anew");
+            assert!(again.wait(SOON), "our session has reconnected and continues the release");
             assert_eq!(server.pending_faults(), 0);
             let node = stat(&at, NODE).unwrap();
             drop(again);
-            assert!(mine.try_lock().unwrap().is_none(), "behind whatever was sent again");
+            assert!(
+                mine.try_lock().unwrap().is_none(),
+                "this call ends after all repeated requests"
+            );
             assert_eq!(server.count(Op::Delete.on(NODE).session(ours)), 1);
             assert_eq!(stat(&at, NODE), Some(node));
             assert!(theirs.is_held());
@@ -233,7 +241,7 @@ fn release_whose_requests_are_lost_is_done() {
         for lose in LOSE {
             let guard = mine.lock().unwrap();
             let lost = guard.lost();
-            until_watched(&at, &guard); // no other read than the release's
+            until_watched(&at, &guard); // later reads belong to the release
             lose(&server, which.clone().session(session));
             drop(guard);
             assert!(other.lock_timeout(SOON).unwrap().is_some(), "{which:?}");
@@ -293,9 +301,9 @@ fn unlock_without_an_answer_says_so_and_the_node_goes() {
     assert!(mine.lock_timeout(SOON).unwrap().is_some());
 }
 
-// ---- what others do to our node ----
+// ---- changes of our node by third parties ----
 
-fn holder_whose_node_another_replaces_is_told_and_leaves_that_one_alone() {
+fn holder_whose_node_another_replaces_is_notified_and_leaves_the_new_node_alone() {
     let (server, at) = start();
     let ([ours, _theirs], [mine, other]) = two(&at);
     for asked in [true, false] {
@@ -310,17 +318,23 @@ fn holder_whose_node_another_replaces_is_told_and_leaves_that_one_alone() {
             let theirs = theirs.join().unwrap();
             assert!(lost.wait(SOON).is_some());
             assert_eq!(guard.lost_reason(), Some(LossReason::NodeDeleted));
-            assert!(guard.fencing_token() < theirs.fencing_token(), "a lost hold keeps its token");
+            assert!(
+                guard.fencing_token() < theirs.fencing_token(),
+                "the token of a lost hold stays the same"
+            );
             server.clear_log();
             assert!(matches!(
                 guard.unlock(),
                 Err(Error::Lost { reason: LossReason::NodeDeleted, .. })
             ));
             assert!(mine.try_lock().unwrap().is_none());
-            until("ours has looked", SOON, || {
+            until("our session has read the node", SOON, || {
                 (server.count(Op::GetData.on(NODE).session(id(&ours))) > 0).then_some(())
             });
-            assert!(mine.try_lock().unwrap().is_none(), "behind what follows the look");
+            assert!(
+                mine.try_lock().unwrap().is_none(),
+                "this call ends after all requests that follow the read"
+            );
             assert_eq!(server.count(Op::Delete.on(NODE)), 0);
             assert!(theirs.is_held() && stat(&at, NODE).is_some());
             theirs.unlock().unwrap();
@@ -329,8 +343,8 @@ fn holder_whose_node_another_replaces_is_told_and_leaves_that_one_alone() {
     }
 }
 
-/// Somebody puts a node of their own in its place before it was seen behind its create: it is not
-/// held.
+/// A third party replaces the node before the session has read it after the create: the lock is not
+/// granted.
 fn node_replaced_behind_its_create_is_not_granted() {
     let (server, at) = start();
     let ([ours, theirs], [mine, other]) = two(&at);
@@ -344,7 +358,7 @@ fn node_replaced_behind_its_create_is_not_granted() {
             server.clear_log();
             drop(unseen);
             if let Some(guard) = guard {
-                until("ours has seen it", SOON, || {
+                until("our session has read the node", SOON, || {
                     (server.count(Op::Create.on(NODE).session(id(&ours))) > 0).then_some(())
                 });
                 assert!(
@@ -359,8 +373,9 @@ fn node_replaced_behind_its_create_is_not_granted() {
     }
 }
 
-/// While its node was away nobody told: it is seen on the next connection.
-fn holder_whose_node_is_replaced_while_it_is_cut_off_is_told() {
+/// The node was deleted while the holder was disconnected, so there is no event: the holder finds
+/// it on the next connection.
+fn holder_whose_node_is_replaced_while_it_is_cut_off_is_notified() {
     let (server, at) = start();
     let ([ours, _theirs], [mine, other]) = two(&at);
     let guard = mine.lock().unwrap();
@@ -379,13 +394,14 @@ fn holder_whose_node_is_replaced_while_it_is_cut_off_is_told() {
     until_empty(&at, LOCK);
 }
 
-/// An event of the node before ours comes while our create is under way: it is not ours that went.
+/// An event of the previous node comes while our create is unanswered. It must not count for our
+/// node.
 fn event_of_the_node_before_ours_is_no_loss() {
     let (server, at) = start();
     let ([ours, _theirs], [mine, other]) = two(&at);
     let ours = id(&ours);
     let theirs = other.lock().unwrap();
-    assert!(mine.lock_timeout(A_WHILE).unwrap().is_none(), "its watch stays behind");
+    assert!(mine.lock_timeout(A_WHILE).unwrap().is_none(), "a watch on the previous node stays");
     let held = server.hold_requests(Op::Create.on(NODE).session(ours));
     thread::scope(|scope| {
         let locker = scope.spawn(|| mine.lock().unwrap());
@@ -395,7 +411,11 @@ fn event_of_the_node_before_ours_is_no_loss() {
         drop(held);
         let guard = locker.join().unwrap();
         assert_eq!(server.count(Op::Create.on(NODE).session(ours)), 1);
-        assert_eq!(server.count(Op::GetData.on(NODE).session(ours)), 1, "it has made sure");
+        assert_eq!(
+            server.count(Op::GetData.on(NODE).session(ours)),
+            1,
+            "the session has checked the node"
+        );
         assert!(guard.is_held());
         assert!(guard.lost().wait(A_WHILE).is_none());
         guard.unlock().unwrap();
@@ -481,7 +501,7 @@ fn waiter_waits_on_over_everything() {
             let events = ours.subscribe();
             let waiter = spawn_waiting(scope, || {
                 let guard = mine.lock().unwrap();
-                assert!(may_have.load(SeqCst), "granted beside another");
+                assert!(may_have.load(SeqCst), "granted while another session holds the lock");
                 assert!(guard.is_held());
             });
             fault(&server, ours);
@@ -516,7 +536,8 @@ fn node_that_goes_while_the_waiter_is_cut_off_is_not_missed() {
     until_empty(&at, LOCK);
 }
 
-/// The lease is over, the session lives: the node stays until the guard goes, and then it goes.
+/// The lease is over and the session lives: the node stays until the guard is dropped, and is then
+/// deleted.
 fn hold_that_outlived_its_lease_keeps_others_out_until_it_is_dropped() {
     let (server, at) = start();
     let (ours, theirs) = (session_of(&at, Duration::from_secs(6)), session(&at));
@@ -532,7 +553,7 @@ fn hold_that_outlived_its_lease_keeps_others_out_until_it_is_dropped() {
     until_state(&ours, SessionState::Connected);
     assert_eq!(ours.session_id(), session, "resumed");
     assert!(!guard.is_held() && stat(&at, NODE).is_some());
-    // Its turn is over: another thread asks, and finds the node.
+    // The first hold has ended: another thread's call reads the node and finds it.
     for lock in [&mine, &other] {
         assert!(lock.lock_timeout(A_WHILE).unwrap().is_none());
     }
@@ -545,10 +566,10 @@ fn hold_that_outlived_its_lease_keeps_others_out_until_it_is_dropped() {
     until_empty(&at, LOCK);
 }
 
-/// A thread that finds the lock taken, in an outage, looks whether a guard of this process holds it.
-/// It may be the first to see that the lease has ended, and logs that. A logger that blocks then
-/// keeps no other thread from the lock.
-fn a_logger_that_blocks_whoever_sees_the_loss_keeps_nobody_else_out() {
+/// In an outage, a thread that finds the lock taken checks whether a guard of this process holds
+/// it. It may be the first to see the end of the lease, and logs it. A logger that blocks there
+/// must keep no other thread from the lock.
+fn a_logger_that_blocks_the_thread_that_finds_the_loss_blocks_no_other() {
     let (server, at) = start();
     let ours = session_of(&at, Duration::from_secs(3));
     let mine = lock(&ours);
@@ -646,7 +667,7 @@ fn count_stays_exact_and_nothing_is_left_while_requests_answers_and_connections_
                 1 => server.drop_request(which),
                 _ => server.cut_connections(),
             }
-            until("it goes on", SOON, || {
+            until("the count goes on", SOON, || {
                 (server.pending_faults() == 0 && section.counter() > before + 4).then_some(())
             });
         }
@@ -655,21 +676,22 @@ fn count_stays_exact_and_nothing_is_left_while_requests_answers_and_connections_
     });
     assert_eq!(section.counter(), passed);
     until_empty(&at, LOCK);
-    // And no late delete comes for whoever is next.
+    // No late delete hits the next holder's node.
     let mut next = raw(&at);
     next.create(NODE, b"", EPHEMERAL).unwrap();
     thread::sleep(A_WHILE);
     assert_eq!(stat(&at, NODE).map(|node| node.ephemeral_owner), Some(next.session_id()));
 }
 
-fn node_that_somebody_writes_to_behind_its_create_is_ours_all_the_same() {
+fn node_whose_data_is_set_after_its_create_is_still_ours() {
     let (server, at) = start();
     let session = session(&at);
     let lock = lock(&session);
     lock.lock().unwrap().unlock().unwrap();
     thread::scope(|scope| {
         let held = server.hold_requests(Op::GetData.on(NODE));
-        let locker = scope.spawn(|| lock.lock_timeout(SOON).unwrap().expect("it is ours").unlock());
+        let locker =
+            scope.spawn(|| lock.lock_timeout(SOON).unwrap().expect("the lock is granted").unlock());
         assert!(held.wait(SOON));
         raw(&at).set_data(NODE, b"x").unwrap();
         drop(held);
@@ -680,7 +702,7 @@ fn node_that_somebody_writes_to_behind_its_create_is_ours_all_the_same() {
 
 scenarios![
     on embedded;
-    create_whose_answer_is_lost_is_known_again,
+    create_whose_answer_is_lost_is_recognised,
     create_that_is_lost_is_sent_again,
     create_given_up_in_the_middle_is_removed_and_nothing_else_is,
     create_whose_answer_is_lost_is_removed_when_its_time_is_up,
@@ -689,9 +711,9 @@ scenarios![
     release_whose_requests_are_lost_is_done,
     release_is_done_over_cuts_restarts_and_black_holes,
     unlock_without_an_answer_says_so_and_the_node_goes,
-    holder_whose_node_another_replaces_is_told_and_leaves_that_one_alone,
+    holder_whose_node_another_replaces_is_notified_and_leaves_the_new_node_alone,
     node_replaced_behind_its_create_is_not_granted,
-    holder_whose_node_is_replaced_while_it_is_cut_off_is_told,
+    holder_whose_node_is_replaced_while_it_is_cut_off_is_notified,
     event_of_the_node_before_ours_is_no_loss,
     data_set_on_our_node_is_no_loss_and_its_release_deletes_it,
     folder_deleted_under_holder_and_waiter_is_made_again,
@@ -699,8 +721,8 @@ scenarios![
     waiter_waits_on_over_everything,
     node_that_goes_while_the_waiter_is_cut_off_is_not_missed,
     hold_that_outlived_its_lease_keeps_others_out_until_it_is_dropped,
-    a_logger_that_blocks_whoever_sees_the_loss_keeps_nobody_else_out,
+    a_logger_that_blocks_the_thread_that_finds_the_loss_blocks_no_other,
     try_lock_and_timeouts_end_in_time_in_a_black_hole,
-    node_that_somebody_writes_to_behind_its_create_is_ours_all_the_same,
+    node_whose_data_is_set_after_its_create_is_still_ours,
     count_stays_exact_and_nothing_is_left_while_requests_answers_and_connections_are_lost,
 ];

@@ -1,4 +1,4 @@
-//! The simple lock: one holder at a time, over one node that is there or is not.
+//! The simple lock: one holder at a time, by one node that exists or not.
 use crate::support::{
     Raw, Server, Shared,
     contend::{Section, session, spawn_waiting, stat},
@@ -18,14 +18,14 @@ use zk_mutex::{Acl, CancelToken, Error, LossReason, Wait, ZkExclusiveLock, ZkMut
 
 const LOCK: &str = "/locks/orders";
 const NODE: &str = "/locks/orders/lock";
-/// For threads that get their turn late on a busy machine.
+/// For threads that run late on a busy machine.
 const SLACK: Duration = Duration::from_millis(1500);
 
 fn lock(session: &ZkSession) -> ZkExclusiveLock {
     ZkExclusiveLock::new(session, LOCK).unwrap()
 }
 
-/// Another client's node of the lock's name, in a folder that is there.
+/// Another client's node with the lock's name, in a folder that exists.
 fn foreign(at: &str, flags: i32) -> Raw {
     let mut raw = Raw::connect(at).unwrap();
     raw.mkdirs(&full_path(at, LOCK)).unwrap();
@@ -77,7 +77,7 @@ fn every_waiting_process_gets_it_in_the_end() {
         assert_eq!(
             (section.counter(), queue(&at, LOCK)),
             (0, vec!["lock".to_owned()]),
-            "they have no nodes"
+            "waiters have no nodes"
         );
         guard.unlock().unwrap();
         for waiter in waiters {
@@ -116,14 +116,14 @@ fn it_is_not_reentrant_and_any_thread_may_end_a_hold() {
     let lock = lock(&session);
     let guard = lock.lock().unwrap();
     assert_eq!(guard.hold_count(), 1);
-    // The same thread waits for itself, and is told so where it does not want to wait.
+    // The same thread would wait for itself; a call that does not wait returns None.
     assert!(lock.try_lock().unwrap().is_none());
     let begun = Instant::now();
     assert!(lock.lock_timeout(Duration::from_millis(200)).unwrap().is_none());
     assert!(begun.elapsed() >= Duration::from_millis(200));
     thread::scope(|scope| {
         let ends_it = scope.spawn(move || guard.unlock().unwrap());
-        let _mine = lock.lock().unwrap(); // until the other thread has ended the first
+        let _mine = lock.lock().unwrap(); // returns when the other thread has released the first
         ends_it.join().unwrap();
     });
     until_empty(&at, LOCK);
@@ -140,7 +140,7 @@ fn every_way_to_ask_gets_it_and_lets_it_go() {
         lock.lock_timeout(SOON).unwrap().unwrap().unlock().unwrap();
         lock.lock_with(Wait::until(soon())).unwrap().unwrap().unlock().unwrap();
         lock.lock_with(Wait::forever().cancelled_by(&never)).unwrap().unwrap().unlock().unwrap();
-        assert_eq!(queue(&at, LOCK), [""; 0], "unlock waits until the node is gone");
+        assert_eq!(queue(&at, LOCK), [""; 0], "unlock waits until the node is deleted");
     }
     let guard = lock.lock().unwrap();
     assert!(format!("{lock:?}").contains("<locked here>"), "{lock:?}");
@@ -151,8 +151,9 @@ fn every_way_to_ask_gets_it_and_lets_it_go() {
     until_empty(&at, LOCK);
 }
 
-/// What is dropped is deleted in the background; that is nobody else's lock.
-fn what_this_process_has_let_go_never_keeps_it_out() {
+/// A dropped lock's node is deleted in the background. Meanwhile it does not count as another
+/// holder's.
+fn released_nodes_of_this_process_never_keep_it_out() {
     let at = Shared::chroot();
     let session = session(&at);
     let lock = lock(&session);
@@ -165,12 +166,12 @@ fn what_this_process_has_let_go_never_keeps_it_out() {
 
 // ---- the node ----
 
-fn node_says_whose_it_is_and_missing_parents_are_made() {
+fn node_names_its_owner_and_missing_parents_are_made() {
     let bare = Shared::chroot();
     for at in [bare.clone(), format!("{bare}/not/there/yet")] {
         let session = session(&at);
         let lock = ZkExclusiveLock::builder(&session, LOCK).data("billing").build().unwrap();
-        assert_eq!(lock.holders().unwrap(), [], "not even a folder");
+        assert_eq!(lock.holders().unwrap(), [], "the folder does not exist");
         let guard = lock.lock().unwrap();
         assert_eq!((guard.path(), lock.path()), (NODE, LOCK), "without the chroot");
         let node = stat(&at, NODE).expect("below the chroot");
@@ -188,21 +189,21 @@ fn node_says_whose_it_is_and_missing_parents_are_made() {
     }
 }
 
-fn holder_is_shown_and_those_who_wait_are_not() {
+fn holder_is_shown_and_waiters_are_not() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (first, second) = (lock(&ours), lock(&theirs));
     let guard = first.lock().unwrap();
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || second.lock().unwrap().fencing_token());
-        let holder = second.holders().unwrap().pop().expect("somebody holds it");
+        let holder = second.holders().unwrap().pop().expect("the lock is held");
         assert_eq!(Some(holder.session_id), ours.session_id());
         assert!(String::from_utf8(holder.data).unwrap().ends_with(&format!(":{}", process::id())));
         let token = guard.fencing_token();
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap() > token, "a token grows from holder to holder");
     });
-    until("nobody holds it", SOON, || first.holders().unwrap().is_empty().then_some(()));
+    until("the lock is free", SOON, || first.holders().unwrap().is_empty().then_some(()));
 }
 
 fn another_clients_node_keeps_us_out_until_it_goes() {
@@ -283,7 +284,7 @@ fn timeout_and_cancellation_leave_nothing() {
         let waiter = spawn_waiting(scope, || {
             second.lock_with(Wait::forever().cancelled_by(&token)).map(drop)
         });
-        // One that waits for its turn behind that, too.
+        // A thread that waits for its turn behind this one gives up, too.
         let behind = spawn_waiting(scope, || {
             second.lock_with(Wait::forever().cancelled_by(&token)).map(drop)
         });
@@ -300,7 +301,7 @@ fn timeout_and_cancellation_leave_nothing() {
     until_empty(&at, LOCK);
 }
 
-fn close_frees_it_and_ends_those_who_wait() {
+fn close_releases_it_and_ends_the_waits() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (first, second) = (lock(&ours), lock(&theirs));
@@ -335,7 +336,7 @@ fn count_stays_exact_while_the_server_is_killed_and_restarted() {
     const ROUNDS: usize = 4;
     let server = Server::start();
     let at = server.connect_string();
-    // A server takes its time to start on a busy machine, and must be back within the lease.
+    // On a busy machine a server starts slowly, and it must be back within the lease.
     let sessions = [(); 3].map(|()| session_of(&at, Duration::from_secs(36)));
     let locks = sessions.each_ref().map(lock);
     let (section, over) = (Section::default(), AtomicBool::new(false));
@@ -359,12 +360,12 @@ fn count_stays_exact_while_the_server_is_killed_and_restarted() {
             .collect();
         for _ in 0..ROUNDS {
             let before = section.counter();
-            until("it goes on", SOON * 4, || (section.counter() > before + 20).then_some(()));
+            until("progress", SOON * 4, || (section.counter() > before + 20).then_some(()));
             server.kill();
             server.restart();
         }
         let before = section.counter();
-        until("it goes on", SOON * 4, || (section.counter() > before + 20).then_some(()));
+        until("progress", SOON * 4, || (section.counter() > before + 20).then_some(()));
         over.store(true, Ordering::SeqCst);
         threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
     });
@@ -393,14 +394,14 @@ scenarios![
     threads_of_one_process_take_turns_in_order,
     it_is_not_reentrant_and_any_thread_may_end_a_hold,
     every_way_to_ask_gets_it_and_lets_it_go,
-    what_this_process_has_let_go_never_keeps_it_out,
-    node_says_whose_it_is_and_missing_parents_are_made,
-    holder_is_shown_and_those_who_wait_are_not,
+    released_nodes_of_this_process_never_keep_it_out,
+    node_names_its_owner_and_missing_parents_are_made,
+    holder_is_shown_and_waiters_are_not,
     another_clients_node_keeps_us_out_until_it_goes,
     acl_is_on_node_and_parents,
     one_path_is_for_one_kind_of_lock,
     timeout_and_cancellation_leave_nothing,
-    close_frees_it_and_ends_those_who_wait,
+    close_releases_it_and_ends_the_waits,
     count_stays_exact_while_the_server_is_killed_and_restarted within 240,
     panic_releases_it,
 ];

@@ -1,4 +1,4 @@
-//! Faults over each recipe, of processes, and at random.
+//! Faults over each recipe, faults of processes, and random faults.
 pub mod phases;
 pub mod process;
 pub mod progress;

@@ -1,5 +1,5 @@
-//! Each fault in each phase of a lock's life, over each recipe: while it is held, waited for, asked
-//! for and released.
+//! Each fault in each phase of a lock's life, over each recipe: while it is held, waited for,
+//! requested and released.
 use crate::support::{
     Direction, On, OpKind, Proxy, Raw, Recipe, Server, Shared, Test, raw,
     recipe::{Guard, Lock, Needs, Row, over_recipes, rows},
@@ -24,7 +24,7 @@ enum Fault {
     /// The session is closed by a second connection.
     Expiry,
     Cut,
-    /// Nothing passes until the connection was given up.
+    /// Nothing passes until the connection is given up.
     BlackHole,
     LostReply(OpKind),
     LostRequest(OpKind),
@@ -32,7 +32,7 @@ enum Fault {
 use Fault::*;
 use OpKind::{Create, Delete, GetChildren, GetData};
 
-/// A victim behind a proxy, a bystander past it, both with sessions on one server.
+/// A victim behind a proxy and a bystander without one, both with sessions on one server.
 struct Stage {
     recipe: Recipe,
     victim: ZkSession,
@@ -48,8 +48,8 @@ struct Stage {
 impl Stage {
     fn new(recipe: Recipe, fault: Fault) -> Stage {
         let server = (fault == Restart).then(Server::start);
-        // A server takes its time to start on a busy machine, and must be back within the lease.
-        // Only a black hole is noticed the later the longer the timeout is.
+        // On a busy machine a server starts slowly, and it must be back within the lease. Only a
+        // black hole is noticed later with a longer timeout.
         let timeout = Duration::from_secs(if fault == BlackHole { 12 } else { 24 });
         let clean = server.as_ref().map_or_else(Shared::chroot, Server::connect_string);
         let (host, chroot) =
@@ -68,12 +68,12 @@ impl Stage {
         self.recipe.make(&self.victim, PATH)
     }
 
-    /// The victim's other lock.
+    /// Another lock of the victim.
     fn other(&self) -> Lock {
         self.recipe.make(&self.victim, OTHER)
     }
 
-    /// What keeps the victim waiting, and waits for it.
+    /// A lock of the bystander: it keeps the victim waiting, or waits for it.
     fn rival(&self) -> Lock {
         self.recipe.rival().make(&self.bystander, PATH)
     }
@@ -90,7 +90,7 @@ impl Stage {
         full_path(&self.clean, &format!("{PATH}/{node}"))
     }
 
-    /// Plans what a lost request or reply needs to be planned before.
+    /// Plans the fault if it is a lost request or reply, which has to be planned before.
     fn plan(&self) {
         let node = self.recipe.mark();
         match self.fault {
@@ -102,12 +102,12 @@ impl Stage {
         }
     }
 
-    /// Lets the fault happen; what was held back for it is let go.
+    /// Injects the fault, and lets requests pass that were held back for it.
     fn inject(&self) {
         match (self.fault, &self.server) {
             (Restart, Some(server)) => {
                 server.kill();
-                self.proxy.cut(); // and what was held back is lost
+                self.proxy.cut(); // the held requests are lost
                 self.proxy.black_hole(false);
                 server.restart();
             }
@@ -125,7 +125,7 @@ impl Stage {
         self.proxy.black_hole(false);
     }
 
-    /// Waits until the session, or its successor, has come back from the fault.
+    /// Waits until the session, or its successor, has recovered.
     fn recovered(&self) {
         let seen = match self.fault {
             Expiry => {
@@ -140,18 +140,22 @@ impl Stage {
         );
         assert_eq!(self.proxy.plans(), 0, "the fault was injected");
         assert_eq!(self.victim.session_id() == Some(self.id), self.fault != Expiry);
-        // A restarted server takes some connections that it never answers; the link tries again
-        // after a while.
+        // A restarted server accepts some connections that it never answers; the session tries
+        // again after a while.
         until("the bystander is back", SOON * 2, || {
             (self.bystander.state() == SessionState::Connected).then_some(())
         });
     }
 
-    /// Nothing is left in the queue though both sessions live; and everybody can go on.
+    /// Checks that the queue is empty though both sessions live, and that both can lock again.
     fn end(self) {
         until_empty(&self.clean, PATH);
         let id = self.victim.session_id();
-        assert_eq!(id == Some(self.id), self.fault != Expiry, "the nodes went, not the session");
+        assert_eq!(
+            id == Some(self.id),
+            self.fault != Expiry,
+            "the session is the same, so the nodes were deleted"
+        );
         for lock in [self.lock(), self.rival()] {
             lock.lock().unwrap().unlock().unwrap();
         }
@@ -188,8 +192,8 @@ const HOLDING: &[FaultRow] = &[
 fn holding(recipe: Recipe, fault: Fault) {
     let stage = Stage::new(recipe, fault);
     let lock = stage.lock();
-    // A holder's own node is read once, for its watch: a moment after the grant, or earlier if
-    // somebody asks for the lost signal. So this fault is planned before the grant.
+    // A holder's own node is read once, for its watch: a moment after the grant, or earlier if a
+    // caller asks for the lost signal. So this fault is planned before the grant.
     let is_by_the_read_of_its_node = fault == LostReply(GetData);
     if is_by_the_read_of_its_node {
         stage.proxy.drop_reply(OpKind::GetData.on(recipe.mark()));
@@ -200,7 +204,7 @@ fn holding(recipe: Recipe, fault: Fault) {
         stage.plan();
     }
     if fault == LostReply(Delete) {
-        // The release of another lock; here the holder's own no-op write would do as well.
+        // The release of another lock. The holder's own no-op write would do as well.
         drop(stage.other().lock().unwrap());
     } else {
         provoke(&stage, &lock);
@@ -221,7 +225,7 @@ fn holding(recipe: Recipe, fault: Fault) {
     );
     assert_eq!((guard.lost_reason(), stage.queue().len()), (None, 1));
     assert_ne!(lock.is_owned_here(), Some(false));
-    assert!(stage.rival().try_lock().unwrap().is_none(), "it is still the victim's");
+    assert!(stage.rival().try_lock().unwrap().is_none(), "the victim still holds the lock");
     assert_eq!(guard.path(), format!("{PATH}/{}", stage.queue()[0]));
     guard.unlock().unwrap();
     until_empty(&stage.clean, OTHER);
@@ -229,7 +233,7 @@ fn holding(recipe: Recipe, fault: Fault) {
     stage.end();
 }
 
-/// A release is no loss. But who looks at a candidate's term is told of its end.
+/// A release is not a loss. But a leader's lost signal also reports the end of its term.
 #[track_caller]
 fn assert_no_loss(recipe: Recipe, lost: &LostSignal) {
     let reason = (!recipe.is_lock()).then_some(LossReason::Resigned);
@@ -239,14 +243,14 @@ fn assert_no_loss(recipe: Recipe, lost: &LostSignal) {
     );
 }
 
-/// Makes the holder send what is to be lost.
+/// Makes the holder send the request that is to be lost.
 fn provoke(stage: &Stage, lock: &Lock) {
     match stage.fault {
         LostReply(Create) | LostRequest(Create) => {
             assert!(stage.other().lock().unwrap().is_held());
         }
         LostReply(GetChildren) => assert_eq!(lock.contenders().unwrap().len(), 1),
-        // `lost` has asked for it.
+        // `lost` has sent the read already.
         LostReply(GetData) => {
             until_event(&stage.events, |event| *event == SessionEvent::Suspended);
         }
@@ -270,7 +274,7 @@ fn lost_by_expiry(stage: &Stage, lock: &Lock, guard: &Guard<'_>) {
     assert_ne!(lock.is_owned_here(), Some(true));
     assert!(stage.rival().lock_timeout(SOON).unwrap().is_some_and(|theirs| theirs.is_held()));
     stage.recovered();
-    // A thread of the same process is not kept out by the guard that is left.
+    // The remaining guard does not keep a thread of the same process out.
     thread::scope(|scope| {
         scope.spawn(|| assert!(lock.lock().unwrap().is_held())).join().unwrap();
     });
@@ -299,7 +303,10 @@ fn waiting(recipe: Recipe, fault: Fault) {
     thread::scope(|scope| {
         scope.spawn(|| {
             let mine = lock.lock().unwrap();
-            assert!(may_have.load(Ordering::SeqCst), "granted beside another");
+            assert!(
+                may_have.load(Ordering::SeqCst),
+                "granted while another session holds the lock"
+            );
             assert!(mine.is_held());
             tell.send(mine.path().to_owned()).unwrap();
             mine.unlock().unwrap();
@@ -312,7 +319,8 @@ fn waiting(recipe: Recipe, fault: Fault) {
             before.iter().map(|name| stage.path_of(name)).find(|path| *path != holder).unwrap();
         stage.plan();
         match fault {
-            // Who watches the list reads again when that changes, and its own node when that does.
+            // A waiter that watches the list lists again when the list changes, and reads its own
+            // node again when that changes.
             LostReply(GetChildren) if recipe == Recipe::Herd => {
                 let junk = stage.path_of("junk");
                 stage.raw().create(&junk, b"", raw::PERSISTENT).unwrap();
@@ -321,13 +329,13 @@ fn waiting(recipe: Recipe, fault: Fault) {
             LostReply(GetData) if recipe == Recipe::Herd => {
                 stage.raw().set_data(&own, b"revoke").unwrap();
             }
-            // A revocation makes it read again, its node's loss makes it queue again.
+            // A revocation makes the waiter read again; the loss of its node makes it queue again.
             LostReply(GetChildren | GetData) => {
                 let (node, data) = recipe.looked_at(&holder, &full_path(&stage.clean, PATH));
                 stage.raw().set_data(&node, data).unwrap();
             }
             LostReply(Create) | LostRequest(Create) => {
-                // Its own node is watched once it has waited a little.
+                // The waiter watches its own node after it has waited a little.
                 let armed = || {
                     (stage.proxy.count(OpKind::GetData.on(own.rsplit_once('/').unwrap().1)) > 0)
                         .then_some(())
@@ -344,7 +352,8 @@ fn waiting(recipe: Recipe, fault: Fault) {
         }
         stage.inject();
         stage.recovered();
-        // One node for each, nothing of the lost request, and nobody granted beside the holder.
+        // Each has one node, nothing of the lost request is left, and no other contender was
+        // granted the lock beside the holder.
         until("both are in the queue, and nothing else", SOON, || {
             let now = stage.queue();
             (now.len() == 2 && now.iter().any(|name| holder.ends_with(name))).then_some(())
@@ -374,11 +383,11 @@ const CREATING: &[FaultRow] = &[
 fn creating(recipe: Recipe, fault: Fault) {
     let stage = Stage::new(recipe, fault);
     let lock = stage.lock();
-    // The folder is there: the first create is that of a contender.
+    // The folder exists, so the first create is that of a contender.
     stage.rival().lock().unwrap().unlock().unwrap();
     stage.plan();
     let interrupts = !matches!(fault, LostReply(_) | LostRequest(_));
-    // What interrupts comes when the server has made the node and the victim has no answer.
+    // The fault comes when the server has made the node and the victim has no answer.
     let create = OpKind::Create.on(recipe.mark());
     let created = if interrupts {
         stage.proxy.hold_reply(create, SOON)
@@ -390,7 +399,7 @@ fn creating(recipe: Recipe, fault: Fault) {
             let guard = lock.lock().unwrap();
             let path = guard.path().to_owned();
             assert!(guard.is_held());
-            // What the lost request may have made blocks nobody of ours, and is gone soon.
+            // A node of the lost request blocks none of our contenders, and is deleted soon.
             let name = recipe.name(&path);
             until("one node is left, the holder's", SOON, || {
                 (stage.queue() == [name.as_str()]).then_some(())
@@ -407,7 +416,7 @@ fn creating(recipe: Recipe, fault: Fault) {
             assert_eq!(stage.queue().len(), 1, "the server has made the node");
         }
         if fault == Expiry {
-            stage.proxy.cut(); // what was held back is lost
+            stage.proxy.cut(); // the held reply is lost
         }
         stage.inject();
         stage.recovered();
@@ -415,7 +424,8 @@ fn creating(recipe: Recipe, fault: Fault) {
     });
     if let Some(first) = first {
         let again = !had.contains(&prefix_name(&first.path.unwrap()));
-        // The exclusive lock's one name says nothing of whose node it is; scenarios of its own do.
+        // The fixed name of the exclusive lock does not show whose node it is; `exclusive::faults`
+        // has its scenarios.
         assert_eq!(
             again,
             fault != LostReply(GetChildren) && recipe != Recipe::Exclusive,
@@ -425,7 +435,7 @@ fn creating(recipe: Recipe, fault: Fault) {
     stage.end();
 }
 
-/// The name a create asks for, which lacks the number.
+/// The name in a create, without the number.
 fn prefix_name(path: &str) -> String {
     path.rsplit_once('/').unwrap().1.to_owned()
 }
@@ -460,11 +470,11 @@ fn releasing(recipe: Recipe, fault: Fault) {
     stage.inject();
     stage.recovered();
     until_empty(&stage.clean, PATH);
-    assert_no_loss(recipe, &lost); // whatever comes later
+    assert_no_loss(recipe, &lost); // no later event sets the signal
     stage.end();
 }
 
-/// The form that waits says so when it cannot know, and the node goes all the same.
+/// The call that waits for the answer says that it cannot know, and the node is deleted later.
 fn unlock_that_gets_no_answer_says_so_and_the_node_goes(recipe: Recipe) {
     let stage = Stage::new(recipe, BlackHole);
     let lock = stage.lock();
@@ -482,7 +492,7 @@ fn unlock_that_gets_no_answer_says_so_and_the_node_goes(recipe: Recipe) {
     stage.end();
 }
 
-/// The rows of a table, over its body.
+/// One row for each entry of a table, with the same body.
 fn over(table: &[FaultRow], body: fn(Recipe, Fault)) -> impl Iterator<Item = Row> {
     table.iter().map(move |&(needs, fault, name)| Row::new(name, needs, move |r| body(r, fault)))
 }

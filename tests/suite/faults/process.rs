@@ -1,5 +1,5 @@
-//! Holders that end without a word: a panic, a kill, a stop past the session. Each scenario runs
-//! its own part for the child again.
+//! Holders that end suddenly: by a panic, by a kill, by a stop that outlasts the session. Each
+//! scenario runs its own part for the child again.
 use crate::support::{
     Raw, Server, Shared,
     process::{Process, child},
@@ -34,7 +34,7 @@ fn lock_of_a_thread_that_panics_is_released() {
     };
     assert!(panics.join().is_err());
     assert!(other.lock_timeout(SOON).unwrap().is_some());
-    // Caught on the same thread, it leaves no hold behind either, and nothing is poisoned.
+    // A panic that is caught on the same thread leaves no hold and poisons nothing.
     let caught = catch_unwind(AssertUnwindSafe(|| {
         let _guard = mutex.lock().unwrap();
         panic!("while holding");
@@ -46,8 +46,8 @@ fn lock_of_a_thread_that_panics_is_released() {
     assert_eq!(mine.session_id(), id);
 }
 
-/// The child's part: holds the lock until it is ended, and tells whether the hold stood when it
-/// woke from a long sleep.
+/// The child's part: holds the lock until it is killed, and reports whether the hold stood when it
+/// woke from a long stop.
 fn hold_until_ended(address: &str, timeout: Duration) {
     let session = session_of(address, timeout);
     let mutex = ZkMutex::new(&session, PATH).unwrap();
@@ -55,7 +55,7 @@ fn hold_until_ended(address: &str, timeout: Duration) {
     println!("{}", guard.fencing_token().zxid());
     let mut last = Instant::now();
     loop {
-        // Nothing else is done with the guard, and nothing before this.
+        // This is the first use of the guard after the stop, and the only one.
         let held = guard.is_held();
         let slept = last.elapsed();
         last = Instant::now();
@@ -102,11 +102,11 @@ fn process_stopped_past_its_session_wakes_without_the_lock() {
     sleeper.signal("-STOP");
     let guard =
         mutex.lock_timeout(timeout * 2 + SOON).unwrap().expect("the server ended its session");
-    assert!(guard.fencing_token().zxid() > token, "the sleeper's writes can be told by their age");
-    thread::sleep(timeout); // in any case past the child's own measure of a long sleep
+    assert!(guard.fencing_token().zxid() > token, "the store can refuse the sleeper's writes");
+    thread::sleep(timeout); // longer than the child's limit for a long stop
     sleeper.signal("-CONT");
     let said = sleeper.says();
-    // The clock says so in any case; the server may have said it first.
+    // The clock ends the hold in any case; the server's notification may come first.
     let reasons = [LossReason::LeaseExpired, LossReason::SessionExpired];
     assert!(reasons.iter().any(|reason| said == format!("false Some({reason:?}) true")), "{said}");
     sleeper.ends_well();
@@ -115,8 +115,8 @@ fn process_stopped_past_its_session_wakes_without_the_lock() {
     until_empty(&at, PATH);
 }
 
-/// A part of a run of several processes: threads that count in a file until told to stop. Says the
-/// session's id before and after, the sections passed, and the holds lost.
+/// One of several processes: threads that count in a file until they are stopped. Prints the
+/// session's id before and after, the number of sections and the number of lost holds.
 fn count(address: &str) {
     let (file, stop) = (env::var("COUNTER").unwrap(), env::var("STOP").unwrap());
     let session = builder(address).session_timeout(Duration::from_secs(40)).connect().unwrap();
@@ -166,7 +166,7 @@ fn four_processes_count_exactly_while_the_server_is_killed_and_restarted_ten_tim
     let mut longest = Duration::ZERO;
     for _ in 0..10 {
         let from = until("the counter can be read", SOON, counted);
-        until("the run goes on", Duration::from_secs(30), || {
+        until("the count goes on", Duration::from_secs(30), || {
             counted().filter(|now| *now > from + 20)
         });
         let start = Instant::now();
@@ -175,7 +175,7 @@ fn four_processes_count_exactly_while_the_server_is_killed_and_restarted_ten_tim
     }
     assert!(
         longest < Duration::from_secs(10),
-        "an outage of {longest:?} is not under T/4: nothing is shown"
+        "an outage of {longest:?} is not under T/4, so this run shows nothing"
     );
     std::fs::write(&stop, "").unwrap();
     let said: Vec<String> = processes.iter_mut().map(Process::says).collect();

@@ -1,5 +1,5 @@
-//! Servers that can be reached and do not answer what is needed: a call ends by its policy, and one
-//! that waits for its turn does not.
+//! Servers that can be reached but do not answer some requests: a call ends by its policy, but a
+//! waiter in the queue does not.
 use crate::support::{
     On, Recipe, Server, Test, Variant,
     contend::spawn_waiting,
@@ -11,7 +11,7 @@ use zk_mutex::{Cause, Error, RetryPolicy, SessionEvent, ZkSession};
 use zk_test_server::{Matcher, Op};
 
 const PATH: &str = "/locks/orders";
-/// The policy lets a call go on for so long without getting any further.
+/// The policy lets a call continue without progress for this time.
 const MAX_ELAPSED: Duration = Duration::from_secs(2);
 
 fn start() -> (Server, ZkSession) {
@@ -24,7 +24,7 @@ fn start() -> (Server, ZkSession) {
     (server, session)
 }
 
-/// Everything else is answered, so that there is no outage: the connection is cut and made again.
+/// All other requests are answered, so there is no outage: the connection is cut and made again.
 fn gives_up_where_nothing_answers(recipe: Recipe, unanswered: Matcher) {
     let (server, session) = start();
     let lock = recipe.make(&session, PATH);
@@ -44,14 +44,14 @@ fn gives_up_where_nothing_answers(recipe: Recipe, unanswered: Matcher) {
             .all(|event| !matches!(event, SessionEvent::Lost(_)))
     );
     until_empty(&server.connect_string(), PATH);
-    lock.lock_timeout(SOON).unwrap().expect("it is free").unlock().unwrap();
+    lock.lock_timeout(SOON).unwrap().expect("the lock is free").unlock().unwrap();
 }
 
 fn lock_gives_up_where_creates_are_never_answered(recipe: Recipe) {
     gives_up_where_nothing_answers(recipe, Op::Create.on(recipe.mark()));
 }
 
-fn lock_gives_up_where_its_place_in_the_queue_is_never_told(recipe: Recipe) {
+fn lock_gives_up_where_its_listings_are_never_answered(recipe: Recipe) {
     let asks = if recipe == Recipe::Exclusive {
         Op::GetData.on("/lock")
     } else {
@@ -60,7 +60,8 @@ fn lock_gives_up_where_its_place_in_the_queue_is_never_told(recipe: Recipe) {
     gives_up_where_nothing_answers(recipe, asks);
 }
 
-/// Longer than the policy, and over outages that are together longer than it, each of them shorter.
+/// The wait is longer than the policy, and so are the outages together; each single outage is
+/// shorter.
 fn waiter_in_its_place_waits_on_beyond_the_policy(recipe: Recipe) {
     let (server, session) = start();
     let at = server.connect_string();
@@ -73,7 +74,7 @@ fn waiter_in_its_place_waits_on_beyond_the_policy(recipe: Recipe) {
         for _ in 0..3 {
             server.embedded_server().cut_connections();
             until_event(&events, |event| *event == SessionEvent::Reconnected);
-            // What the policy allows passes while it waits.
+            // The policy's time passes during the wait.
             thread::sleep(MAX_ELAPSED * 6 / 10);
         }
         assert!(!waiter.is_finished());
@@ -87,9 +88,9 @@ pub fn tests() -> Vec<Test> {
     let rows = rows![
         Recipe::any =>
         lock_gives_up_where_creates_are_never_answered,
-        lock_gives_up_where_its_place_in_the_queue_is_never_told,
+        lock_gives_up_where_its_listings_are_never_answered,
         waiter_in_its_place_waits_on_beyond_the_policy
     ];
-    // The server that takes requests and does not answer them is the embedded one.
+    // Only the embedded server can leave single requests unanswered.
     over_recipes(module_path!(), On::Only(Variant::Embedded), rows)
 }

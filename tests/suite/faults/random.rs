@@ -1,6 +1,7 @@
-//! Random calls of many threads under random faults: no two holders at once, no call past its time,
-//! nothing left behind. A seed makes the calls and the faults; the order of threads makes the rest.
-//! `ZK_MUTEX_RANDOM_CALLS=600 ZK_MUTEX_SEED=7` plays for ten minutes each.
+//! Random calls of many threads under random faults: there are never two holders at once, no call
+//! exceeds its time, and nothing is left behind. The seed decides the calls and the faults, but not
+//! the order of the threads. `ZK_MUTEX_RANDOM_CALLS=600 ZK_MUTEX_SEED=7` plays for ten minutes
+//! each.
 use crate::support::{
     contend::Section,
     embedded::start,
@@ -23,11 +24,11 @@ use zk_test_server::{Matcher, Op, TestServer};
 const SESSIONS: usize = 3;
 const THREADS: usize = 4;
 const T: Duration = Duration::from_secs(6);
-/// More than a call's own time, on a busy machine.
+/// How late a call may end on a busy machine.
 const SLACK: Duration = Duration::from_millis(1500);
 const PATHS: [&str; 4] = ["/c/mutex", "/c/rw", "/c/permits", "/c/one"];
 
-/// What the locks protect.
+/// The state that the locks protect.
 #[derive(Default)]
 struct World {
     mutex: Section,
@@ -37,7 +38,8 @@ struct World {
     one: Section,
     done: AtomicUsize,
     is_over: AtomicBool,
-    /// Sessions are expired behind their owners' backs: then two may be inside for a moment.
+    /// False if sessions are expired without their owners' knowledge: then two may be inside for a
+    /// moment.
     is_checked: bool,
 }
 
@@ -60,7 +62,7 @@ impl Locks {
     }
 }
 
-/// Whether the call has got it; it may fail in an outage only.
+/// Whether the call has got the lock. It may fail only in an outage.
 #[track_caller]
 fn got<G: Debug>(result: Result<Option<G>, Error>) -> Option<G> {
     match result {
@@ -122,7 +124,7 @@ impl World {
             7 => got(locks.rw.write_timeout(limit)).iter().for_each(|guard| {
                 assert!(
                     !self.is_checked || !guard.is_held() || self.readers.load(SeqCst) == 0,
-                    "a reader is in"
+                    "a reader is inside"
                 );
                 self.inside(guard, &self.write);
             }),
@@ -158,10 +160,10 @@ fn inject(server: &TestServer, random: &mut fastrand::Rng, sessions: &[ZkSession
     let ops = [Op::Create, Op::Create, Op::Delete, Op::GetChildren, Op::GetData, Op::Sync];
     let which = Matcher::from(ops[random.usize(..ops.len())]).skip(random.usize(0..4));
     let a_while = Duration::from_millis(random.u64(1..400));
-    // Those that cost a sixth of the timeout are rare: nothing else happens meanwhile.
+    // Faults that cost a sixth of the timeout are rare, because nothing else happens meanwhile.
     match random.u32(0..20) {
         0..=3 => server.cut_connections(),
-        // One after the other: many together would cut each connection before it can do
+        // These faults come one at a time: many together would cut each connection before it can do
         // anything.
         4..=15 if server.pending_faults() > 1 => {}
         4..=10 => server.drop_reply(which),
@@ -180,7 +182,7 @@ fn inject(server: &TestServer, random: &mut fastrand::Rng, sessions: &[ZkSession
         18 if expires => {
             let id = sessions[random.usize(..sessions.len())].session_id();
             if let Some(id) = id {
-                server.expire_session(id); // or it is lost already
+                server.expire_session(id); // the session may be lost already
             }
         }
         _ => server.restart(),
@@ -193,7 +195,7 @@ fn play(expires: bool) {
     let seed = number("ZK_MUTEX_SEED").unwrap_or_else(|| fastrand::u64(..));
     println!("seed {seed}");
     let (server, at) = start();
-    // Connections that are cut at once are dialled again soon.
+    // Connections that are cut at once are soon made again.
     let policy =
         RetryPolicy::default().base(Duration::from_millis(2)).cap(Duration::from_millis(50));
     let connect = |_| builder(&*at).session_timeout(T).retry_policy(policy).connect().unwrap();
@@ -217,7 +219,7 @@ fn play(expires: bool) {
         let (mut random, end) =
             (fastrand::Rng::with_seed(seed), Instant::now() + Duration::from_secs(seconds));
         let mut injected = 0;
-        // Where a thread has panicked its scope waits for the others, and for this one.
+        // If a thread panics, its scope waits for the other threads and for this one.
         while Instant::now() < end {
             inject(&server, &mut random, &sessions, expires);
             injected += 1;
@@ -227,9 +229,9 @@ fn play(expires: bool) {
                 thread::sleep(Duration::from_millis(1));
                 if Instant::now() >= until {
                     let is_stuck = injected % 16 == 0;
-                    // before a panic: its scope waits for the threads
+                    // set before the panic, because the scope waits for the threads
                     world.is_over.store(is_stuck, SeqCst);
-                    assert!(!is_stuck, "nothing goes on");
+                    assert!(!is_stuck, "there is no progress");
                     break;
                 }
             }
@@ -240,7 +242,7 @@ fn play(expires: bool) {
     sessions.iter().for_each(|session| until_state(session, SessionState::Connected));
     PATHS.iter().for_each(|path| until_empty(&at, path));
     let now: Vec<_> = sessions.iter().map(ZkSession::session_id).collect();
-    assert!(expires || now == ids, "nothing went with its session: {now:?} after {ids:?}");
+    assert!(expires || now == ids, "no session was lost: {now:?} after {ids:?}");
     for locks in &locks {
         drop((locks.mutex.lock().unwrap(), locks.rw.write().unwrap(), locks.one.lock().unwrap()));
         drop(locks.permits.acquire_many(3).unwrap());

@@ -1,5 +1,5 @@
-//! Requests that fail half-way, over each recipe: what is left at the server, what the caller is
-//! told, and when.
+//! Requests that fail half-way, over each recipe: what is left at the server, which error the
+//! caller gets, and when.
 use crate::support::{
     Direction, On, OpKind, Proxy, Raw, Recipe, Shared, Test,
     recipe::{Lock, Row, over_recipes, rows},
@@ -19,7 +19,7 @@ use zk_mutex::{
 };
 
 const PATH: &str = "/locks/orders";
-/// For threads that get their turn late on a busy machine.
+/// For threads that run late on a busy machine.
 const SLACK: Duration = Duration::from_millis(1500);
 const T: Duration = Duration::from_secs(6);
 
@@ -36,7 +36,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// A session through a proxy, and the lock's folder made.
+    /// A session through a proxy; the lock's folder exists.
     fn new(recipe: Recipe) -> Stage {
         let at = Shared::chroot();
         let (host, chroot) = at.split_once('/').unwrap();
@@ -58,14 +58,14 @@ impl Stage {
         full_path(&self.at, &self.recipe.folder(PATH))
     }
 
-    /// What keeps ours waiting, and waits for it.
+    /// A lock of another session: it keeps ours waiting, or waits for it.
     fn rival(&self) -> (ZkSession, Lock) {
         let session = session(&self.at);
         let lock = self.recipe.rival().make(&session, PATH);
         (session, lock)
     }
 
-    /// Everything asked so far is done, and nothing of it is left, while the session lives.
+    /// Checks that all requests are executed and nothing is left, while the session lives.
     fn end(self) {
         let id = self.session.session_id();
         until_state(&self.session, SessionState::Connected);
@@ -77,7 +77,7 @@ impl Stage {
 
 // ---- how long to wait ----
 
-/// As `try_lock` does.
+/// A timeout of zero does the same as `try_lock`.
 fn timeout_of_zero_asks_once(recipe: Recipe) {
     let stage = Stage::new(recipe);
     let (_session, rival) = stage.rival();
@@ -94,7 +94,7 @@ fn timeout_of_zero_asks_once(recipe: Recipe) {
     assert!(stage.lock.lock_timeout(Duration::ZERO).unwrap().is_none() && held.is_held());
     assert_eq!(nodes(&stage.at, PATH), before, "no node is left");
     if recipe.is_lock() && recipe != Recipe::Exclusive {
-        assert_eq!(stage.proxy.count(recipe.own(OpKind::Create)), 0, "and none was made");
+        assert_eq!(stage.proxy.count(recipe.own(OpKind::Create)), 0, "and no node was made");
     }
     held.unlock().unwrap();
     for wait in [&zero, &zero.clone().or_until(later)] {
@@ -111,7 +111,7 @@ fn timeout_of_zero_asks_once(recipe: Recipe) {
     stage.end();
 }
 
-/// Whichever comes first.
+/// The wait ends by the first of the three.
 fn wait_ends_by_its_timeout_its_deadline_or_its_token(recipe: Recipe) {
     const LONG: Duration = Duration::from_secs(60);
     let stage = Stage::new(recipe);
@@ -136,7 +136,7 @@ fn wait_ends_by_its_timeout_its_deadline_or_its_token(recipe: Recipe) {
     });
     assert!(held.is_held());
     held.unlock().unwrap();
-    // A token that is not cancelled, and a wait that ends late, keep nobody out.
+    // A token that is not cancelled and a late deadline do not end the wait.
     let all = Wait::timeout(LONG).or_until(Instant::now() + LONG).cancelled_by(&CancelToken::new());
     assert!(stage.lock.lock_with(all).unwrap().is_some_and(|guard| guard.is_held()));
     stage.end();
@@ -155,7 +155,7 @@ fn node_is_deleted_cleanly_when_the_call_after_its_create_fails(recipe: Recipe) 
     deleted.wait();
     raw.set_acl(&stage.folder(), ALL).unwrap();
     assert_eq!(stage.proxy.count(OpKind::Create.on(recipe.mark())), 1);
-    assert!(queue(&stage.at, PATH).is_empty(), "gone, with the session open");
+    assert!(queue(&stage.at, PATH).is_empty(), "the node is deleted while the session is open");
     stage.end();
 }
 
@@ -175,7 +175,7 @@ fn original_error_is_kept_when_the_clean_up_fails_too(recipe: Recipe) {
     until_empty(&stage.at, PATH);
 }
 
-fn close_during_the_call_after_the_create_is_told_and_leaves_nothing(recipe: Recipe) {
+fn close_during_the_call_after_the_create_is_reported_and_leaves_nothing(recipe: Recipe) {
     let stage = Stage::new(recipe);
     let listed = stage.proxy.on_request(OpKind::GetChildren, SOON);
     stage.proxy.silence_reply(OpKind::GetChildren);
@@ -207,7 +207,7 @@ fn node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock(recipe:
             let guard = stage.lock.lock().unwrap();
             let name = recipe.name(guard.path());
             assert!(guard.is_held());
-            // Seen by the server, not by us: what the reply should have said is gone for good.
+            // The server has executed the create, but its reply is lost.
             until("only the holder's node is left", SOON, || {
                 (queue(&stage.at, PATH) == [name.as_str()]).then_some(())
             });
@@ -221,11 +221,11 @@ fn node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock(recipe:
         assert!(!name.contains(orphan_id));
         unlocked.unwrap();
     });
-    assert_eq!(stage.session.session_id(), id, "the same session swept it");
+    assert_eq!(stage.session.session_id(), id, "the same session has deleted the node");
     stage.end();
 }
 
-/// In which direction nothing passes, when that ends, and the scenario's name.
+/// The direction in which nothing passes, when this ends, and the scenario's name.
 const ABANDONED: [(Direction, Heals, &str); 4] = [
     (
         Direction::ToServer,
@@ -252,11 +252,11 @@ const ABANDONED: [(Direction, Heals, &str); 4] = [
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Heals {
     AtOnce,
-    /// When the session has given up the connection.
+    /// The fault ends when the session has given up the connection.
     AfterTheConnection,
 }
 
-/// `lock_timeout` gives up while its create is on its way in a black hole.
+/// `lock_timeout` gives up while its create is under way in a black hole.
 fn abandoned(recipe: Recipe, hold: Direction, heals: Heals) {
     let stage = Stage::new(recipe);
     stage.proxy.hold(hold, true);
@@ -266,7 +266,7 @@ fn abandoned(recipe: Recipe, hold: Direction, heals: Heals) {
     assert_eq!(
         said,
         Err(Error::Unavailable { op: recipe.ops()[0], path: PATH.into(), cause: Cause::Deadline }),
-        "nobody was seen ahead"
+        "no contender was seen ahead"
     );
     assert!(
         took >= Duration::from_millis(300) && took < Duration::from_millis(300) + SLACK,
@@ -279,7 +279,7 @@ fn abandoned(recipe: Recipe, hold: Direction, heals: Heals) {
         assert_eq!(nodes(&stage.at, PATH).len(), 1, "made");
     }
     stage.proxy.black_hole(false);
-    // What was held back has passed before what is asked now.
+    // The requests that were held back arrive before this call's requests.
     let (_other, theirs) = stage.rival();
     stage.end_of_abandoned();
     assert!(theirs.lock_timeout(SOON).unwrap().is_some());
@@ -291,7 +291,7 @@ impl Stage {
         until_state(&self.session, SessionState::Connected);
         self.lock.lock().unwrap().unlock().unwrap();
         until_empty(&self.at, PATH);
-        thread::sleep(Duration::from_millis(300)); // an orphan made late would stay
+        thread::sleep(Duration::from_millis(300)); // a node that was made late would stay
         until_empty(&self.at, PATH);
     }
 }
@@ -353,7 +353,7 @@ fn lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage(recipe: Rec
     stage.end();
 }
 
-fn none_means_that_somebody_else_has_it(recipe: Recipe) {
+fn none_means_that_another_contender_has_it(recipe: Recipe) {
     let stage = Stage::new(recipe);
     let (_other, theirs) = stage.rival();
     let guard = theirs.lock().unwrap();
@@ -364,12 +364,12 @@ fn none_means_that_somebody_else_has_it(recipe: Recipe) {
         (1, usize::from(!recipe.is_lock())),
         "one read, no write"
     );
-    // Long enough to see, on a busy machine, that somebody is ahead.
+    // Long enough, even on a busy machine, to see another contender ahead.
     let (start, limit) = (Instant::now(), Duration::from_millis(1500));
     assert!(stage.lock.lock_timeout(limit).unwrap().is_none());
     let took = start.elapsed();
     assert!((limit..limit + SLACK).contains(&took), "{took:?}");
-    until("our node is gone", SOON, || (queue(&stage.at, PATH).len() == 1).then_some(()));
+    until("our node is deleted", SOON, || (queue(&stage.at, PATH).len() == 1).then_some(()));
     guard.unlock().unwrap();
     stage.end();
 }
@@ -390,16 +390,16 @@ fn deadline_of_a_wait_that_passes_in_an_outage_is_no_contention(recipe: Recipe) 
         assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
         assert!(took < Duration::from_secs(3) + SLACK, "{took:?}");
     });
-    // While it is away nothing is known: threads queued behind each other included.
+    // During the outage nothing is known, also for threads that queue behind each other.
     assert!(matches!(stage.lock.try_lock().map(drop), Err(Error::Unavailable { .. })));
     stage.proxy.refuse(false);
     until_state(&stage.session, SessionState::Connected);
-    until("our node is gone", SOON, || (queue(&stage.at, PATH).len() == 1).then_some(()));
+    until("our node is deleted", SOON, || (queue(&stage.at, PATH).len() == 1).then_some(()));
     guard.unlock().unwrap();
     stage.end();
 }
 
-fn threads_that_queue_here_in_an_outage_are_told_so(recipe: Recipe) {
+fn threads_that_queue_here_in_an_outage_get_the_outage_as_error(recipe: Recipe) {
     let stage = Stage::new(recipe);
     let (_other, theirs) = stage.rival();
     let guard = theirs.lock().unwrap();
@@ -431,7 +431,7 @@ fn threads_that_queue_here_in_an_outage_are_told_so(recipe: Recipe) {
     stage.end();
 }
 
-fn lock_in_an_outage_that_outlasts_the_retry_policy_is_told(recipe: Recipe) {
+fn lock_in_an_outage_that_outlasts_the_retry_policy_is_an_error(recipe: Recipe) {
     let at = Shared::chroot();
     let (host, chroot) = at.split_once('/').unwrap();
     let proxy = Proxy::start(host.parse().unwrap());
@@ -455,7 +455,7 @@ fn lock_in_an_outage_that_outlasts_the_retry_policy_is_told(recipe: Recipe) {
         );
     });
     proxy.refuse(false);
-    until_state(&session, SessionState::Connected); // the budget is spent until then
+    until_state(&session, SessionState::Connected); // the budget is spent by then
     lock.lock().unwrap().unlock().unwrap();
     until_empty(&at, PATH);
 }
@@ -469,14 +469,14 @@ pub fn tests() -> Vec<Test> {
         try_lock_in_a_black_hole_gives_up_in_a_sixth_of_the_timeout,
         lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage,
         deadline_of_a_wait_that_passes_in_an_outage_is_no_contention,
-        threads_that_queue_here_in_an_outage_are_told_so,
-        lock_in_an_outage_that_outlasts_the_retry_policy_is_told;
+        threads_that_queue_here_in_an_outage_get_the_outage_as_error,
+        lock_in_an_outage_that_outlasts_the_retry_policy_is_an_error;
         Recipe::queues =>
         node_is_deleted_cleanly_when_the_call_after_its_create_fails,
         original_error_is_kept_when_the_clean_up_fails_too,
-        close_during_the_call_after_the_create_is_told_and_leaves_nothing,
+        close_during_the_call_after_the_create_is_reported_and_leaves_nothing,
         node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock,
-        none_means_that_somebody_else_has_it,
+        none_means_that_another_contender_has_it,
     ];
     rows.extend(ABANDONED.map(|(hold, heals, name)| {
         Row::new(name, Recipe::any, move |recipe| abandoned(recipe, hold, heals))

@@ -1,5 +1,5 @@
-//! What third parties do to a queue, over each recipe: nodes and folders deleted, data set, while
-//! locks are held and waited for.
+//! Actions of third parties on a queue, over each recipe: nodes and folders are deleted, and data
+//! is set, while locks are held and waited for.
 use crate::support::{
     Direction, On, OpKind, Proxy, Raw, Recipe, Shared, Test,
     contend::spawn_waiting,
@@ -21,7 +21,7 @@ const PATH: &str = "/locks/orders";
 /// Long enough for a wrong grant to show.
 const A_WHILE: Duration = Duration::from_millis(400);
 
-/// A chroot at the shared server, and what goes on in the lock's folder there.
+/// A chroot at the shared server, and the nodes in the lock's folder there.
 struct Folder {
     at: String,
 }
@@ -62,12 +62,12 @@ impl Folder {
         (proxy, session, lock)
     }
 
-    /// Waits for one more node than `before` and gives its name.
+    /// Waits for one more node than `before`, and returns its name.
     fn newcomer(&self, before: &HashSet<String>) -> String {
         until("a new node in the queue", SOON, || self.names().difference(before).next().cloned())
     }
 
-    /// Where another client makes its node.
+    /// The path at which another client makes its node.
     fn foreign(&self, recipe: Recipe) -> String {
         let id = "_c_0c8f8d6e-6c0f-4f0e-9d55-0a1b2c3d4e5f";
         self.full(&format!("{}/{id}{}", recipe.folder(PATH), recipe.foreign_mark()))
@@ -82,13 +82,13 @@ impl Folder {
     }
 }
 
-/// A thread that locks, says so, and unlocks when told.
+/// A thread that locks, reports it, and unlocks on request.
 struct Contender {
     granted: Receiver<String>,
     release: Sender<()>,
 }
 
-/// `inside` counts valid holders: never more than one.
+/// `inside` counts valid holders; it must never be more than one.
 fn contend<'s>(scope: &'s Scope<'s, '_>, lock: &'s Lock, inside: &'s AtomicUsize) -> Contender {
     let (tell, granted) = bounded(1);
     let (release, released) = bounded::<()>(1);
@@ -126,12 +126,12 @@ impl Contender {
 
 // ---- the holder's node ----
 
-fn holder_whose_node_is_deleted_is_told_at_once_when_it_asked(recipe: Recipe) {
+fn holder_whose_node_is_deleted_is_notified_at_once_if_it_took_the_signal(recipe: Recipe) {
     let folder = Folder::new();
     let (_session, lock) = folder.lock(recipe);
     let guard = lock.lock().unwrap();
     let (lost, clone) = (guard.lost(), guard.lost().clone());
-    until_watched(&folder.at, &guard); // the watch stands
+    until_watched(&folder.at, &guard); // the watch is set
     folder.delete(&queue(&folder.at, PATH)[0]);
     for signal in [&lost, &clone] {
         assert!(signal.wait(SOON).is_some());
@@ -143,11 +143,11 @@ fn holder_whose_node_is_deleted_is_told_at_once_when_it_asked(recipe: Recipe) {
     folder.end();
 }
 
-fn holder_whose_node_is_deleted_is_told_once_it_has_held_a_little(recipe: Recipe) {
+fn holder_whose_node_is_deleted_is_notified_once_it_has_held_a_little(recipe: Recipe) {
     let folder = Folder::new();
     let (_session, lock) = folder.lock(recipe);
     let guard = lock.lock().unwrap();
-    thread::sleep(A_WHILE); // what passes unasked is the scenario
+    thread::sleep(A_WHILE); // the scenario must not ask for the signal
     folder.delete(&queue(&folder.at, PATH)[0]);
     until("the loss is known", SOON, || (!guard.is_held()).then_some(()));
     assert_eq!(guard.lost_reason(), Some(LossReason::NodeDeleted));
@@ -155,7 +155,7 @@ fn holder_whose_node_is_deleted_is_told_once_it_has_held_a_little(recipe: Recipe
     folder.end();
 }
 
-fn holder_whose_node_is_deleted_right_after_the_grant_is_told(recipe: Recipe) {
+fn holder_whose_node_is_deleted_right_after_the_grant_is_notified(recipe: Recipe) {
     let folder = Folder::new();
     let (_session, lock) = folder.lock(recipe);
     let guard = lock.lock().unwrap();
@@ -185,7 +185,7 @@ fn data_set_on_the_holders_node_is_no_loss_and_its_later_deletion_is_noticed(rec
     folder.end();
 }
 
-fn lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody(recipe: Recipe) {
+fn lost_guard_blocks_no_thread_and_its_late_drop_affects_no_other(recipe: Recipe) {
     let folder = Folder::new();
     let (session, lock) = folder.lock(recipe);
     let sole = recipe.sole().make(&session, PATH);
@@ -207,7 +207,7 @@ fn lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody(recipe: Recipe)
         let theirs = other.granted();
         assert!(!guard.is_held(), "a loss is final");
         drop(guard);
-        lock.contenders().unwrap(); // the drop's delete, if any, was answered before this is
+        lock.contenders().unwrap(); // a delete by the drop would be answered before this
         assert_eq!(folder.names(), HashSet::from([theirs]));
         let third = contend(scope, &sole, &inside);
         third.still_waits();
@@ -215,7 +215,7 @@ fn lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody(recipe: Recipe)
         third.granted();
         third.release();
     });
-    // The thread can lock again, once its lost guard is gone.
+    // The thread can lock again, once its lost guard is dropped.
     lock.lock().unwrap().unlock().unwrap();
     folder.end();
 }
@@ -268,7 +268,7 @@ fn waiter_whose_node_is_deleted_while_first_in_line_queues_again(recipe: Recipe)
         let two = contend(scope, &second, &inside);
         let own = folder.newcomer(&before);
         folder.delete(&own);
-        let again = until("it has queued again", SOON, || {
+        let again = until("the waiter has queued again", SOON, || {
             folder.names().difference(&before).find(|name| **name != own).cloned()
         });
         two.still_waits();
@@ -279,8 +279,8 @@ fn waiter_whose_node_is_deleted_while_first_in_line_queues_again(recipe: Recipe)
     folder.end();
 }
 
-/// The waiter's node and the one ahead go at once: what the waiter hears last must not make it a
-/// holder without a node.
+/// The waiter's node and the one ahead are deleted at once. The last event must not make the waiter
+/// a holder without a node.
 fn waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_without_a_node(
     recipe: Recipe,
 ) {
@@ -295,7 +295,7 @@ fn waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_with
         thread::scope(|scope| {
             let waiter = contend(scope, &lock, &inside);
             let own = folder.newcomer(&before);
-            thread::sleep(Duration::from_millis(100)); // its own watch is set within 50 ms
+            thread::sleep(Duration::from_millis(100)); // its own node is watched after 50 ms
             foreign.delete(&folder.node(&own)).unwrap();
             foreign.delete(&ahead).unwrap();
             let granted = waiter.granted();
@@ -309,8 +309,8 @@ fn waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_with
 
 fn folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other(recipe: Recipe) {
     let folder = Folder::new();
-    // Their new nodes come when the folder is gone: those of the waiters, and that of a leader, who
-    // stands again at once.
+    // New nodes come when the folder is deleted: those of the waiters, and that of a leader, which
+    // queues again at once.
     let timeout = Duration::from_secs(24);
     let (proxy_a, _a, first) = folder.proxied(recipe.sole(), timeout);
     let (proxy_b, _b, second) = folder.proxied(recipe, timeout);
@@ -326,7 +326,8 @@ fn folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other(recipe
         two.still_waits();
         let proxies = [&proxy_a, &proxy_b, &proxy_c];
         proxies.into_iter().for_each(|proxy| proxy.hold(Direction::ToServer, true));
-        // From the end of the queue, so that nobody comes first before the folder is gone.
+        // From the end of the queue, so that no waiter becomes the first before the folder is
+        // deleted.
         let (mut raw, mut names) = (folder.raw(), queue(&folder.at, PATH));
         names.sort_by_key(|name| std::cmp::Reverse(name[name.len() - 10..].to_owned()));
         names.iter().for_each(|name| raw.delete(&folder.node(name)).unwrap());
@@ -339,7 +340,7 @@ fn folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other(recipe
         let (next, last) = crossbeam_channel::select! {
             recv(two.granted) -> _ => (&two, &three),
             recv(three.granted) -> _ => (&three, &two),
-            default(SOON) => panic!("nobody is granted"),
+            default(SOON) => panic!("no waiter was granted the lock"),
         };
         last.still_waits();
         next.release();
@@ -349,10 +350,11 @@ fn folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other(recipe
     folder.end();
 }
 
-// ---- what happens while a listing is on its way ----
+// ---- events while a listing is under way ----
 
-/// Three in a row; the last one's final listing is held up on its way back, and meanwhile its node
-/// is deleted. Gives the last one's contender and the one before it as `meanwhile` left them.
+/// Three contenders in a row. The last one's final listing is held up on its way back, and
+/// meanwhile its node is deleted. Returns the contenders of the last one and of the one before it,
+/// as `meanwhile` left them.
 fn deleted_while_the_listing_travels(
     recipe: Recipe,
     also: impl FnOnce(&Folder, &str) + Send,
@@ -374,14 +376,14 @@ fn deleted_while_the_listing_travels(
         until("the last one watches its own node", SOON, || {
             (proxy.count(OpKind::GetData.on(&own)) > 0).then_some(())
         });
-        // The middle one goes: the last one lists again.
+        // The middle contender releases, so the last one lists again.
         let listed = proxy.hold_reply(OpKind::GetChildren, SOON);
         folder.delete(&middle);
         let again = folder.newcomer(&HashSet::from([holder.clone(), middle, own.clone()]));
-        // The listing is made, and shows the last one just behind the holder.
+        // The listing is made, and shows the last contender directly behind the holder.
         listed.wait();
         also(&folder, &own);
-        thread::sleep(Duration::from_millis(300)); // its event reaches the proxy behind the listing
+        thread::sleep(Duration::from_millis(300)); // the event reaches the proxy after the listing
         proxy.hold(Direction::ToClient, false);
         thread::sleep(A_WHILE);
         assert!(three.granted.is_empty() && two.granted.is_empty());
@@ -420,7 +422,7 @@ fn data_set_behind_the_listing_does_not_disturb_the_queue(recipe: Recipe) {
     );
 }
 
-fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told(recipe: Recipe) {
+fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_notified(recipe: Recipe) {
     let folder = Folder::new();
     let [(_a, first), (_b, second)] = [folder.lock(recipe.sole()), folder.lock(recipe.sole())];
     let (proxy, _session, third) = folder.proxied(recipe, Duration::from_secs(12));
@@ -436,7 +438,7 @@ fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told(recipe
         scope.spawn(move || {
             let guard = match third.lock() {
                 Ok(guard) => guard,
-                // One lock of several, which is lost while the next is taken.
+                // A member of a multi-lock that is lost while the next one is taken.
                 Err(Error::Lost { reason: LossReason::NodeDeleted, .. })
                     if recipe == Recipe::Multi =>
                 {
@@ -444,13 +446,13 @@ fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told(recipe
                 }
                 Err(e) => panic!("{e}"),
             };
-            // The last one to be granted: this may be with the deleted node, or with another after
-            // that.
+            // The last contender to be granted the lock; it may have the deleted node, or a new
+            // one.
             tell.send((guard.path().to_owned(), guard.lost())).unwrap();
-            let _ = released.recv(); // until the other end is dropped
+            let _ = released.recv(); // waits until the other end is dropped
         });
         let own = folder.newcomer(&before);
-        until("it watches its own node", SOON, || {
+        until("the waiter watches its own node", SOON, || {
             (proxy.count(OpKind::GetData.on(&own)) > 0).then_some(())
         });
         holder.unlock().unwrap();
@@ -459,18 +461,18 @@ fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told(recipe
         two.release();
         listed.wait();
         raw.delete(&folder.node(&own)).unwrap();
-        thread::sleep(Duration::from_millis(300)); // its event reaches the proxy behind the listing
+        thread::sleep(Duration::from_millis(300)); // the event reaches the proxy after the listing
         proxy.hold(Direction::ToClient, false);
         let granted = match told.recv_timeout(SOON) {
             Err(RecvTimeoutError::Disconnected) => None,
-            granted => Some(granted.expect("it is granted, or told")),
+            granted => Some(granted.expect("the lock is granted, or the loss is reported")),
         };
         if let Some((_, lost)) = granted.filter(|(path, _)| path.ends_with(&own)) {
             let told = lost.wait(SOON);
             assert_eq!(
                 told,
                 Some(LossReason::NodeDeleted),
-                "holds a node that is gone, and does not know"
+                "the guard is valid although its node is deleted"
             );
         }
         drop(release);
@@ -478,29 +480,29 @@ fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told(recipe
     folder.end();
 }
 
-/// The event comes right behind the answer to the read that left its watch. Who registers for the
-/// event only after that answer sleeps on.
+/// The event comes right behind the answer to the read that set its watch. A waiter that registers
+/// for the event only after this answer would sleep on.
 fn event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed(recipe: Recipe) {
-    the_one_ahead_goes_while_its_read_travels(
+    node_ahead_is_deleted_while_its_read_travels(
         recipe,
         |_, _| (),
         |own, granted| assert_eq!(granted, own),
     );
 }
 
-/// Both nodes go while the answers to the reads travel that left the watches: first the waiter's
-/// own, then the one ahead. The end of the one ahead is no grant.
+/// Two nodes are deleted while the answers to the reads that set the watches are under way: first
+/// the waiter's own, then the one ahead. The deletion of the node ahead must not grant the lock.
 fn waiter_whose_node_is_deleted_while_its_reads_travel_is_not_granted_without_a_node(
     recipe: Recipe,
 ) {
-    the_one_ahead_goes_while_its_read_travels(
+    node_ahead_is_deleted_while_its_read_travels(
         recipe,
         |folder, own| folder.delete(own),
         |own, granted| assert_ne!(granted, own),
     );
 }
 
-fn the_one_ahead_goes_while_its_read_travels(
+fn node_ahead_is_deleted_while_its_read_travels(
     recipe: Recipe,
     before: impl FnOnce(&Folder, &str),
     then: impl FnOnce(String, String),
@@ -521,7 +523,7 @@ fn the_one_ahead_goes_while_its_read_travels(
         until("the holder's node is gone", SOON, || {
             (!folder.names().contains(&holder)).then_some(())
         });
-        thread::sleep(Duration::from_millis(300)); // the events reach the proxy behind the answers
+        thread::sleep(Duration::from_millis(300)); // the events reach the proxy after the answers
         proxy.hold(Direction::ToClient, false);
         then(own, two.granted());
         two.release();
@@ -578,7 +580,7 @@ fn node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed(recipe: Recipe
     folder.end();
 }
 
-/// No event tells the waiter: its own node is missing in the listing that it makes when it is back.
+/// No event reaches the waiter: after it has reconnected, its own node is missing in its listing.
 fn waiter_whose_node_is_deleted_while_it_is_cut_off_queues_again(recipe: Recipe) {
     let folder = Folder::new();
     let (_a, first) = folder.lock(recipe.sole());
@@ -604,8 +606,8 @@ fn waiter_whose_node_is_deleted_while_it_is_cut_off_queues_again(recipe: Recipe)
     folder.end();
 }
 
-/// The holder's node goes, and the waiter's right behind it, as when an administrator wipes the
-/// folder.
+/// The holder's node is deleted, and the waiter's right after it, as when an administrator wipes
+/// the folder.
 fn waiter_whose_node_is_deleted_while_it_is_granted_does_not_believe_in_it(recipe: Recipe) {
     let folder = Folder::new();
     let (_theirs, other) = folder.lock(recipe.rival());
@@ -618,12 +620,12 @@ fn waiter_whose_node_is_deleted_while_it_is_granted_does_not_believe_in_it(recip
             let waiter = spawn_waiting(scope, || {
                 let guard = match lock.lock() {
                     Ok(guard) => guard,
-                    // What is one lock of several.
+                    // A member of a multi-lock.
                     Err(e) => return assert!(matches!(e, Error::Lost { .. }), "{e}"),
                 };
                 let path = guard.path().to_owned();
                 let mut raw = folder.raw();
-                until("what it holds and what there is agree", SOON, || {
+                until("the guard and the node agree", SOON, || {
                     (guard.is_held() == raw.exists(&folder.full(&path)).unwrap().is_some())
                         .then_some(())
                 });
@@ -643,9 +645,9 @@ fn waiter_whose_node_is_deleted_while_it_is_granted_does_not_believe_in_it(recip
 pub fn tests() -> Vec<Test> {
     let rows = rows![
         Recipe::any =>
-        holder_whose_node_is_deleted_is_told_at_once_when_it_asked,
-        holder_whose_node_is_deleted_is_told_once_it_has_held_a_little,
-        holder_whose_node_is_deleted_right_after_the_grant_is_told,
+        holder_whose_node_is_deleted_is_notified_at_once_if_it_took_the_signal,
+        holder_whose_node_is_deleted_is_notified_once_it_has_held_a_little,
+        holder_whose_node_is_deleted_right_after_the_grant_is_notified,
         data_set_on_the_holders_node_is_no_loss_and_its_later_deletion_is_noticed;
         Recipe::queues =>
         waiter_whose_node_is_deleted_while_first_in_line_queues_again,
@@ -653,14 +655,14 @@ pub fn tests() -> Vec<Test> {
         revocation_on_the_node_ahead_arms_the_watch_again,
         node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed;
         Recipe::is_lock_that_queues =>
-        lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody,
+        lost_guard_blocks_no_thread_and_its_late_drop_affects_no_other,
         waiter_whose_node_is_deleted_while_it_is_granted_does_not_believe_in_it;
         Recipe::waits_in_one_row =>
         waiter_whose_node_is_deleted_between_two_others_queues_again,
         folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other,
         waiter_whose_node_is_deleted_behind_its_listing_is_not_granted_beside_another,
         data_set_behind_the_listing_does_not_disturb_the_queue,
-        holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told,
+        holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_notified,
         waiter_whose_node_is_deleted_while_it_is_cut_off_queues_again;
         Recipe::watches_the_node_ahead =>
         event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed,

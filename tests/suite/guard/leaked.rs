@@ -1,4 +1,4 @@
-//! Guards that nobody can drop any more, of a hold that is lost: what their thread is told, and how
+//! Guards of a lost hold that cannot be dropped any more: the error that their thread gets, and how
 //! it locks again.
 use crate::support::{
     Server,
@@ -22,20 +22,20 @@ fn is_lost<T>(said: zk_mutex::Result<T>) {
     assert!(matches!(said, Err(Error::Lost { .. })), "{:?}", said.map(drop));
 }
 
-fn a_thread_whose_guards_leaked_locks_again_once_it_says_so() {
+fn a_thread_whose_guards_leaked_locks_again_after_clear_lost() {
     let server = Server::embedded().start();
     let session = session(&server.connect_string());
     let mutex = ZkMutex::new(&session, PATH).unwrap();
     let guard = mutex.lock().unwrap();
     let lost = guard.lost();
     mem::forget((mutex.lock().unwrap(), guard));
-    assert!(!mutex.clear_lost(), "it is held");
+    assert!(!mutex.clear_lost(), "the hold is not lost");
     expire(&server, &session, &lost);
     for _ in 0..3 {
         is_lost(mutex.lock());
         is_lost(mutex.try_lock());
     }
-    // Other threads have nothing to do with that.
+    // Other threads are not affected.
     thread::scope(|scope| {
         scope.spawn(|| {
             assert!(!mutex.clear_lost());
@@ -49,10 +49,10 @@ fn a_thread_whose_guards_leaked_locks_again_once_it_says_so() {
     assert_eq!((again.hold_count(), again.check()), (1, Ok(())));
     drop(again);
     until_empty(&server.connect_string(), PATH);
-    session.close().unwrap(); // a leaked guard keeps it open
+    session.close().unwrap(); // a leaked guard keeps the session open
 }
 
-/// A guard that lives all the same: neither its drop nor its release is one of the new hold.
+/// A guard that still exists: neither its drop nor its release affects the new hold.
 fn a_guard_that_was_given_up_does_nothing_to_the_next_hold() {
     let server = Server::embedded().start();
     let at = server.connect_string();
@@ -86,7 +86,8 @@ fn readers_and_writers_whose_guards_leaked_lock_again_too() {
     assert!(lock.clear_lost());
     mem::forget(lock.read().unwrap());
     let lost = lock.read().unwrap().lost();
-    // That one is released, and says nothing; another thread's read is told.
+    // The leaked hold is released and reports no more errors; another thread's read still reports
+    // its loss.
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let reads = lock.read().unwrap();
@@ -101,10 +102,10 @@ fn readers_and_writers_whose_guards_leaked_lock_again_too() {
     assert!(lock.clear_lost());
     drop(lock.write().unwrap());
     until_empty(&server.connect_string(), PATH);
-    session.close().unwrap(); // a leaked guard keeps it open
+    session.close().unwrap(); // a leaked guard keeps the session open
 }
 
-/// The session outlives the lease: the node stays, and keeps everybody waiting, until its guards
+/// The session outlives the lease: the node stays, and keeps all others waiting, until its guards
 /// are given up.
 fn the_node_of_leaked_guards_goes_when_they_are_given_up() {
     let server = Server::embedded().start();
@@ -121,14 +122,14 @@ fn the_node_of_leaked_guards_goes_when_they_are_given_up() {
     server.embedded_server().black_hole(false);
     is_lost(mutex.lock());
     assert!(mutex.clear_lost());
-    drop(theirs.lock_timeout(SOON).unwrap().expect("its node has gone"));
+    drop(theirs.lock_timeout(SOON).unwrap().expect("the node is deleted"));
     drop(mutex.lock().unwrap());
     until_empty(&at, PATH);
-    ours.close().unwrap(); // a leaked guard keeps it open
+    ours.close().unwrap(); // a leaked guard keeps the session open
 }
 
 scenarios![on embedded;
-    a_thread_whose_guards_leaked_locks_again_once_it_says_so,
+    a_thread_whose_guards_leaked_locks_again_after_clear_lost,
     a_guard_that_was_given_up_does_nothing_to_the_next_hold,
     readers_and_writers_whose_guards_leaked_lock_again_too,
     the_node_of_leaked_guards_goes_when_they_are_given_up,

@@ -1,4 +1,4 @@
-//! What a hold tells its holder, and what becomes of it: over several recipes.
+//! The signals of a hold, and what becomes of the hold, over several recipes.
 pub mod leaked;
 pub mod max_hold;
 pub mod persistent;

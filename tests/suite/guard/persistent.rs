@@ -1,5 +1,5 @@
-//! Locks that outlive their session: nobody comes in while one is made of a hold, it stands by
-//! itself, and it ends by its name.
+//! Locks that outlive their session: no other contender gets the lock while a hold becomes
+//! persistent, the lock then stands without a session, and it is released by its name.
 use crate::support::{
     Raw, Shared,
     contend::{proxied, session, spawn_waiting, until_queue},
@@ -37,10 +37,10 @@ fn name(path: &str) -> String {
     path.rsplit_once('/').unwrap().1.to_owned()
 }
 
-/// Waits until this is the only node in the queue.
+/// Waits until the queue has only this node.
 #[track_caller]
 fn until_only(at: &str, kept: &PersistentLock) {
-    until("the persistent node is all there is", SOON, || {
+    until("only the persistent node is left", SOON, || {
         (queue(at, LOCK) == [kept.name()]).then_some(())
     });
 }
@@ -57,7 +57,11 @@ fn a_persistent_lock_outlives_its_session_until_it_is_released_by_name() {
         assert!(!holder.is_owned_by_current_thread());
         assert_eq!(kept.path(), format!("{LOCK}/{}", kept.name()));
         assert_ne!(kept.name(), own);
-        assert_eq!(kept.name()[kept.name().len() - 10..], own[own.len() - 10..], "in its place");
+        assert_eq!(
+            kept.name()[kept.name().len() - 10..],
+            own[own.len() - 10..],
+            "the new node has the same number"
+        );
         ours.close().unwrap();
         until_only(&at, &kept);
         let contender = other.contenders().unwrap().remove(0);
@@ -75,12 +79,12 @@ fn a_persistent_lock_outlives_its_session_until_it_is_released_by_name() {
             assert!(third.release_persistent(kept.name()).unwrap());
             assert!(waiter.join().unwrap() > token);
         });
-        assert!(!third.release_persistent(kept.name()).unwrap(), "it is gone");
+        assert!(!third.release_persistent(kept.name()).unwrap(), "the lock is released already");
         until_empty(&at, LOCK);
     }
 }
 
-fn whoever_waits_goes_on_waiting_until_it_is_released() {
+fn waiters_wait_until_the_persistent_lock_is_released() {
     const ROUNDS: usize = 4;
     let at = Shared::chroot();
     let (ours, locked) = (session(&at), AtomicBool::new(false));
@@ -90,19 +94,19 @@ fn whoever_waits_goes_on_waiting_until_it_is_released() {
         entered.store(0, SeqCst);
         let guard = holder.lock().unwrap();
         locked.store(true, SeqCst);
-        // Two kinds of lock on one path are refused, but in another process; which a proxy makes it
-        // look like.
+        // Two kinds of lock on one path are refused, unless they are in different processes. The
+        // proxies make these sessions look so.
         let sessions: Vec<_> = (0..4)
             .map(|number| session(if (number + round) % 4 < 2 { &at } else { &through }))
             .collect();
         let enters = || {
-            assert!(!locked.load(SeqCst), "somebody came in");
+            assert!(!locked.load(SeqCst), "another contender got the lock");
             entered.fetch_add(1, SeqCst);
         };
         thread::scope(|scope| {
             for (number, waiter) in sessions.iter().enumerate() {
                 let enters = &enters;
-                // Each of them is once the one that waits for the holder alone.
+                // In some round, each of them is the waiter directly behind the holder.
                 scope.spawn(move || match (number + round) % 4 {
                     0 => waiting(waiter, BOTH[0]).lock().map(|_guard| enters()).unwrap(),
                     1 => waiting(waiter, BOTH[1]).lock().map(|_guard| enters()).unwrap(),
@@ -116,7 +120,7 @@ fn whoever_waits_goes_on_waiting_until_it_is_released() {
                 until_queue(&at, LOCK, 2 + number);
             }
             if round % 2 == 0 {
-                thread::sleep(A_WHILE); // all watches stand; else some are being set
+                thread::sleep(A_WHILE); // all watches are set, or some are being set
             }
             let kept = guard.persist().unwrap();
             thread::sleep(A_WHILE);
@@ -129,7 +133,8 @@ fn whoever_waits_goes_on_waiting_until_it_is_released() {
     }
 }
 
-/// A waiter that listed the holder alone, and sets its watch when the holder's node is about to go.
+/// A waiter has listed only the holder, and sets its watch when the holder's node is about to be
+/// deleted.
 fn a_watch_that_comes_late_does_not_take_the_nodes_end_for_a_grant() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
@@ -140,25 +145,26 @@ fn a_watch_that_comes_late_does_not_take_the_nodes_end_for_a_grant() {
         let reads =
             server.hold_requests(Op::GetData.on(&own).session(theirs.session_id().unwrap()));
         let waiter = scope.spawn(|| drop(other.lock().unwrap()));
-        assert!(reads.wait(SOON), "it has listed, and is about to watch");
+        assert!(reads.wait(SOON), "the waiter has listed the queue and is about to set its watch");
         let ends = server.hold_requests(Op::Delete.on(&own));
         let kept = guard.persist().unwrap();
         assert!(ends.wait(SOON));
         drop(reads);
-        // Those on the way when it was held back, and that on its own node after it.
+        // Watches that were under way when requests were held back, and the watch on its own node
+        // after it.
         let watch = Matcher::from(Op::GetData).session(theirs.session_id().unwrap());
-        until("it watches both nodes", SOON, || (server.count(watch.clone()) >= 2).then_some(()));
+        until("both watches", SOON, || (server.count(watch.clone()) >= 2).then_some(()));
         drop(ends);
         until_queue(&at, LOCK, 2);
         thread::sleep(A_WHILE);
-        assert!(!waiter.is_finished(), "granted beside the persistent lock");
+        assert!(!waiter.is_finished(), "granted while the persistent lock stands");
         assert!(holder.release_persistent(kept.name()).unwrap());
         waiter.join().unwrap();
     });
     until_empty(&at, LOCK);
 }
 
-fn the_next_thread_here_is_not_handed_what_is_kept() {
+fn a_persistent_lock_is_not_handed_to_the_next_thread_here() {
     let at = Shared::chroot();
     let ours = session(&at);
     let here = ZkMutex::builder(&ours, LOCK).hand_over(Duration::from_secs(60)).build().unwrap();
@@ -182,7 +188,7 @@ fn a_nested_guard_cannot_be_kept() {
     let outer = lock.lock().unwrap();
     let said = lock.lock().unwrap().persist();
     assert!(matches!(said, Err(Error::InvalidConfig { what: "persistent lock", .. })), "{said:?}");
-    assert!(outer.is_held() && outer.hold_count() == 1, "it is only one nesting less");
+    assert!(outer.is_held() && outer.hold_count() == 1, "only the nested guard is gone");
     assert_eq!(queue(&at, LOCK), [name(outer.path())]);
     drop(outer);
     let kept = lock.lock().unwrap().persist().unwrap();
@@ -215,9 +221,9 @@ fn only_persistent_contenders_are_released_by_name() {
     assert!(!other.release_persistent(never).unwrap());
 }
 
-// ---- faults on the way ----
+// ---- faults in between ----
 
-/// What is done while it is being kept.
+/// The call that makes the lock persistent.
 fn keep(lock: &ZkMutex) -> (String, Result<PersistentLock>) {
     let guard = lock.lock().unwrap();
     let own = name(guard.path());
@@ -253,14 +259,15 @@ fn requests_and_answers_that_are_lost_on_the_way_leave_one_node() {
     }
 }
 
-fn a_cut_between_the_steps_lets_nobody_in() {
+fn a_cut_between_the_steps_grants_no_other() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
     let (lock, other) = (mutex(&ours), mutex(&theirs));
     drop(lock.lock().unwrap());
     until_empty(&at, LOCK);
     let own = |matcher: Matcher| matcher.session(ours.session_id().unwrap());
-    // And how many nodes there are then: the ephemeral one, the persistent one, and the waiter's.
+    // With the number of nodes at that time: the ephemeral one, the persistent one, and the
+    // waiter's.
     let steps = [
         (own(Op::Create.on("-lock-")).skip(1), 2),
         (own(Op::SetData.on("-lock-")), 3),
@@ -327,7 +334,7 @@ fn a_hold_that_is_lost_on_the_way_is_not_kept() {
     }
 }
 
-fn what_cannot_be_kept_in_time_is_released() {
+fn a_hold_that_cannot_be_kept_in_time_is_released() {
     let (server, at) = start();
     let (ours, theirs) = (session_of(&at, Duration::from_secs(6)), session(&at));
     let (lock, other) = (mutex(&ours), mutex(&theirs));
@@ -369,7 +376,7 @@ fn a_session_that_dies_on_the_way_may_leave_a_node_that_is_released_by_name() {
     assert!(other.lock().unwrap().is_held());
 }
 
-fn what_is_not_kept_goes_before_its_session_is_closed() {
+fn a_hold_that_is_not_kept_is_deleted_before_its_session_is_closed() {
     let (server, at) = start();
     let (ours, theirs) = (session_of(&at, Duration::from_secs(6)), session(&at));
     let (lock, other) = (mutex(&ours), mutex(&theirs));
@@ -380,7 +387,7 @@ fn what_is_not_kept_goes_before_its_session_is_closed() {
     assert!(other.lock_timeout(SOON * 2).unwrap().is_some(), "{:?}", other.contenders());
 }
 
-fn what_never_was_is_not_said_to_be_released() {
+fn a_lock_that_never_existed_is_not_reported_as_released() {
     let (server, at) = start();
     let session = session(&at);
     let lock = mutex(&session);
@@ -392,16 +399,16 @@ fn what_never_was_is_not_said_to_be_released() {
 
 scenarios![
     a_persistent_lock_outlives_its_session_until_it_is_released_by_name,
-    whoever_waits_goes_on_waiting_until_it_is_released,
+    waiters_wait_until_the_persistent_lock_is_released,
     a_watch_that_comes_late_does_not_take_the_nodes_end_for_a_grant on embedded,
-    the_next_thread_here_is_not_handed_what_is_kept,
+    a_persistent_lock_is_not_handed_to_the_next_thread_here,
     a_nested_guard_cannot_be_kept,
     only_persistent_contenders_are_released_by_name,
     requests_and_answers_that_are_lost_on_the_way_leave_one_node on embedded,
-    a_cut_between_the_steps_lets_nobody_in on embedded,
+    a_cut_between_the_steps_grants_no_other on embedded,
     a_hold_that_is_lost_on_the_way_is_not_kept on embedded,
-    what_cannot_be_kept_in_time_is_released on embedded,
+    a_hold_that_cannot_be_kept_in_time_is_released on embedded,
     a_session_that_dies_on_the_way_may_leave_a_node_that_is_released_by_name on embedded,
-    what_is_not_kept_goes_before_its_session_is_closed on embedded,
-    what_never_was_is_not_said_to_be_released on embedded,
+    a_hold_that_is_not_kept_is_deleted_before_its_session_is_closed on embedded,
+    a_lock_that_never_existed_is_not_reported_as_released on embedded,
 ];

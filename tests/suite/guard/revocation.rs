@@ -1,5 +1,4 @@
-//! A holder is asked to let go: it hears of it, and what becomes of its lock then is its own
-//! affair.
+//! Revocation: the holder is notified of a request to release its lock, and then decides itself.
 use crate::support::{
     Raw, Shared,
     contend::{proxied, session, spawn_waiting, until_queue},
@@ -21,7 +20,7 @@ use zk_mutex::{
 use zk_test_server::{Matcher, Op};
 
 const LOCK: &str = "/locks/orders";
-/// What Curator writes, and compares with.
+/// The bytes that Curator writes and compares.
 const MESSAGE: &[u8] = b"__REVOKE__";
 /// Long enough to see that something does not come.
 const A_WHILE: Duration = Duration::from_millis(300);
@@ -41,13 +40,13 @@ fn does_not_come(asked: &RevokeSignal) {
     assert!(!asked.wait(A_WHILE) && !asked.is_requested(), "asked");
 }
 
-/// Writes as any other client may.
+/// Sets the data, as any other client may.
 #[track_caller]
 fn write(at: &str, path: &str, data: &[u8]) {
     Raw::connect(at).and_then(|mut raw| raw.set_data(&full_path(at, path), data)).unwrap();
 }
 
-fn a_holder_that_is_asked_hears_of_it_and_lets_go_when_it_will() {
+fn a_holder_is_notified_of_a_request_and_releases_when_it_decides_to() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (holder, other) = (mutex(&ours), mutex(&theirs));
@@ -63,23 +62,23 @@ fn a_holder_that_is_asked_hears_of_it_and_lets_go_when_it_will() {
     assert!(
         guard.is_held() && !guard.lost().receiver().try_recv().is_err_and(|e| e.is_disconnected())
     );
-    assert!(other.try_lock().unwrap().is_none(), "nothing happens by itself");
+    assert!(other.try_lock().unwrap().is_none(), "the holder still has the lock");
     assert!(
         theirs.attempt_revoke(guard.path()).unwrap().is_some(),
-        "asked again, and by the node's path"
+        "a second request, by the node's path"
     );
     guard.unlock().unwrap();
     let next = other.lock_timeout(SOON).unwrap().unwrap();
     does_not_come(&next.revoke_requested());
-    assert!(other.attempt_revoke(&contender).unwrap().is_none(), "its node is gone");
+    assert!(other.attempt_revoke(&contender).unwrap().is_none(), "the node is deleted");
     assert!(theirs.attempt_revoke(&format!("{LOCK}/{}", contender.name)).unwrap().is_none());
     drop(next);
     until_empty(&at, LOCK);
 }
 
-/// Curator's message takes the place of what the holder wrote: whoever asks is the last to see
-/// that.
-fn whoever_asks_is_given_what_the_node_said_until_then() {
+/// Curator's message replaces the data of the holder. The client that requests the revocation is
+/// the last one to see that data.
+fn a_revocation_returns_the_former_data_of_the_node() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let holder = ZkMutex::builder(&ours, LOCK).data("billing on h7").build().unwrap();
@@ -102,7 +101,7 @@ fn whoever_asks_is_given_what_the_node_said_until_then() {
 }
 
 /// The node's ACL lets everybody write to it (and change the ACL), and nobody read it.
-fn a_holder_is_asked_by_one_who_may_write_and_not_read() {
+fn a_holder_is_notified_by_a_client_that_may_write_and_not_read() {
     let (_server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
     let lock = mutex(&ours);
@@ -113,7 +112,7 @@ fn a_holder_is_asked_by_one_who_may_write_and_not_read() {
     assert_eq!(lock.contenders().unwrap()[0].data, MESSAGE);
 }
 
-fn the_log_says_who_was_asked_and_by_whom() {
+fn the_log_names_the_holder_and_the_requester() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let holder = ZkMutex::builder(&ours, LOCK).data("billing on h7").build().unwrap();
@@ -161,14 +160,14 @@ fn only_curators_message_is_a_request() {
     until_empty(&at, LOCK);
 }
 
-fn a_request_from_before_anybody_listened_is_heard() {
+fn a_request_from_before_the_signal_was_taken_is_reported() {
     let at = Shared::chroot();
     let lock = mutex(&session(&at));
     let guard = lock.lock().unwrap();
     write(&at, guard.path(), MESSAGE);
     comes(&guard.revoke_requested());
     drop(guard);
-    // A watch that somebody else asks for hears of it too.
+    // A watch that another caller has set reports the request too.
     let guard = lock.lock().unwrap();
     write(&at, guard.path(), MESSAGE);
     until_watched(&at, &guard);
@@ -194,15 +193,15 @@ fn neither_a_release_nor_a_loss_is_a_request() {
     drop(theirs);
 }
 
-fn who_is_asked_while_it_waits_knows_once_it_holds() {
+fn a_request_to_a_waiter_is_reported_once_it_holds() {
     for strategy in [WaitStrategy::Predecessor, WaitStrategy::Parent] {
         let at = Shared::chroot();
         let (ours, theirs) = (session(&at), session(&at));
         let make =
             |session| ZkMutex::builder(session, LOCK).wait_strategy(strategy).build().unwrap();
         let (first, second) = (make(&theirs), make(&ours));
-        // Asked before it watches its own node, and after; granted at once, and when it has looked
-        // again.
+        // The requests come before the waiter watches its own node, and after; the lock is granted
+        // at once, and after another listing.
         let now = Duration::ZERO;
         for (pause, then) in [(now, now), (A_WHILE, now), (now, A_WHILE), (A_WHILE, A_WHILE)] {
             let held = first.lock().unwrap();
@@ -226,7 +225,7 @@ fn who_is_asked_while_it_waits_knows_once_it_holds() {
     }
 }
 
-fn a_lock_that_is_asked_for_goes_to_others_and_not_to_the_next_thread_here() {
+fn a_requested_lock_goes_to_others_and_not_to_the_next_thread_here() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let here = ZkMutex::builder(&ours, LOCK).hand_over(Duration::from_secs(60)).build().unwrap();
@@ -243,10 +242,7 @@ fn a_lock_that_is_asked_for_goes_to_others_and_not_to_the_next_thread_here() {
         let local = spawn_waiting(scope, || {
             let guard = here.lock().unwrap();
             order.lock().push("here");
-            assert!(
-                !guard.revoke_requested().is_requested(),
-                "another node, of which nobody asked"
-            );
+            assert!(!guard.revoke_requested().is_requested(), "another node, without a request");
         });
         assert!(there.attempt_revoke(&there.contenders().unwrap()[0]).unwrap().is_some());
         comes(&asked);
@@ -258,7 +254,7 @@ fn a_lock_that_is_asked_for_goes_to_others_and_not_to_the_next_thread_here() {
     until_empty(&at, LOCK);
 }
 
-fn readers_that_share_a_node_are_asked_together_and_nobody_joins_them() {
+fn readers_that_share_a_node_are_notified_together_and_no_reader_joins_them() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let lock = ZkRwLock::builder(&ours, LOCK).hand_over(Duration::from_secs(60)).build().unwrap();
@@ -271,7 +267,11 @@ fn readers_that_share_a_node_are_asked_together_and_nobody_joins_them() {
             tell.send(reading.path().to_owned()).unwrap();
             comes(&reading.revoke_requested());
         });
-        assert_eq!(told.recv_timeout(SOON).as_deref(), Ok(reading.path()), "they share a node");
+        assert_eq!(
+            told.recv_timeout(SOON).as_deref(),
+            Ok(reading.path()),
+            "the readers share a node"
+        );
         let mut readers = other.holders().unwrap();
         assert_eq!(readers.len(), 1);
         assert!(other.attempt_revoke(&readers.remove(0)).unwrap().is_some());
@@ -287,7 +287,7 @@ fn readers_that_share_a_node_are_asked_together_and_nobody_joins_them() {
     until_empty(&at, LOCK);
 }
 
-fn a_request_made_while_the_holder_is_cut_off_is_heard_when_it_is_back() {
+fn a_request_made_while_the_holder_is_cut_off_is_reported_when_it_is_back() {
     let at = Shared::chroot();
     let (proxy, through) = proxied(&at);
     let session = session_of(&through, Duration::from_secs(20));
@@ -324,7 +324,7 @@ fn a_request_or_its_answer_that_is_lost_is_made_again() {
             server.drop_request(Op::SetData);
         }
         let said = other.attempt_revoke(&contender).unwrap();
-        assert_eq!(said, Some(contender.data), "and not what the first request wrote");
+        assert_eq!(said, Some(contender.data), "and not the data of the first request");
         assert_eq!((server.pending_faults(), server.count(Matcher::from(Op::SetData))), (0, 2));
         comes(&asked);
         guard.unlock().unwrap();
@@ -332,7 +332,7 @@ fn a_request_or_its_answer_that_is_lost_is_made_again() {
     until_empty(&at, LOCK);
 }
 
-fn asking_ends_in_time_and_says_what_kept_it() {
+fn a_revocation_ends_in_time_and_names_its_obstacle() {
     let (server, at) = start();
     let theirs = session_of(&at, Duration::from_secs(6));
     let other = mutex(&theirs);
@@ -367,7 +367,7 @@ fn asking_ends_in_time_and_says_what_kept_it() {
     assert!(matches!(theirs.attempt_revoke(&node), Err(Error::Closed { .. })));
 }
 
-fn a_permit_and_a_leader_are_asked_by_their_nodes_and_other_nodes_are_not_written_over() {
+fn a_permit_and_a_leader_are_revoked_by_their_nodes_and_other_nodes_are_not_changed() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let semaphore = ZkSemaphore::new(&ours, "/limits/downloads", 1).unwrap();
@@ -379,13 +379,13 @@ fn a_permit_and_a_leader_are_asked_by_their_nodes_and_other_nodes_are_not_writte
     assert!(theirs.attempt_revoke(leadership.path()).unwrap().is_some());
     comes(&leadership.revoke_requested());
     assert!(permit.is_held() && leadership.is_held());
-    // A contender of another recipe, whose name leads elsewhere.
+    // A contender of another recipe, whose name belongs to another path.
     let holder = semaphore.holders().unwrap().remove(0);
     let said = ZkMutex::new(&theirs, "/limits/downloads/locks").unwrap().attempt_revoke(&holder);
     assert!(matches!(said, Err(Error::InvalidConfig { .. })), "{said:?}");
 }
 
-fn each_lock_with_a_queue_asks_its_own_holders() {
+fn each_lock_with_a_queue_revokes_its_own_holders() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let [semaphore, other] =
@@ -435,20 +435,20 @@ fn a_name_of_no_contender_is_refused_alike_by_each_lock() {
 }
 
 scenarios![
-    each_lock_with_a_queue_asks_its_own_holders,
+    each_lock_with_a_queue_revokes_its_own_holders,
     a_name_of_no_contender_is_refused_alike_by_each_lock,
-    a_holder_that_is_asked_hears_of_it_and_lets_go_when_it_will,
-    whoever_asks_is_given_what_the_node_said_until_then,
-    a_holder_is_asked_by_one_who_may_write_and_not_read on embedded,
-    the_log_says_who_was_asked_and_by_whom,
+    a_holder_is_notified_of_a_request_and_releases_when_it_decides_to,
+    a_revocation_returns_the_former_data_of_the_node,
+    a_holder_is_notified_by_a_client_that_may_write_and_not_read on embedded,
+    the_log_names_the_holder_and_the_requester,
     only_curators_message_is_a_request,
-    a_request_from_before_anybody_listened_is_heard,
+    a_request_from_before_the_signal_was_taken_is_reported,
     neither_a_release_nor_a_loss_is_a_request,
-    who_is_asked_while_it_waits_knows_once_it_holds,
-    a_lock_that_is_asked_for_goes_to_others_and_not_to_the_next_thread_here,
-    readers_that_share_a_node_are_asked_together_and_nobody_joins_them,
-    a_request_made_while_the_holder_is_cut_off_is_heard_when_it_is_back,
+    a_request_to_a_waiter_is_reported_once_it_holds,
+    a_requested_lock_goes_to_others_and_not_to_the_next_thread_here,
+    readers_that_share_a_node_are_notified_together_and_no_reader_joins_them,
+    a_request_made_while_the_holder_is_cut_off_is_reported_when_it_is_back,
     a_request_or_its_answer_that_is_lost_is_made_again on embedded,
-    asking_ends_in_time_and_says_what_kept_it on embedded,
-    a_permit_and_a_leader_are_asked_by_their_nodes_and_other_nodes_are_not_written_over,
+    a_revocation_ends_in_time_and_names_its_obstacle on embedded,
+    a_permit_and_a_leader_are_revoked_by_their_nodes_and_other_nodes_are_not_changed,
 ];

@@ -1,5 +1,5 @@
-//! A guard's own signals: what fires them while it lives, and that nothing fires them after its
-//! release, though its node goes on.
+//! A guard's own signals: events that set them while the guard lives, and that nothing sets them
+//! after its release, even if its node stays.
 use crate::support::{
     Server,
     contend::{session, spawn_waiting},
@@ -14,8 +14,8 @@ use zk_mutex::{
 
 const PATH: &str = "/locks/orders";
 
-/// The session is lost, and the guard that lives is told: then whoever is not to be told has not
-/// been.
+/// The session is lost and the living guard is notified. By then a signal that wrongly reacts would
+/// have been set, too.
 #[track_caller]
 fn lose(server: &Server, session: &ZkSession, living: &LostSignal, released: &[&LostSignal]) {
     assert!(server.embedded_server().expire_session(session.session_id().unwrap()));
@@ -24,7 +24,7 @@ fn lose(server: &Server, session: &ZkSession, living: &LostSignal, released: &[&
     for signal in released {
         assert!(
             signal.receiver().try_recv().is_err_and(|e| e.is_empty()),
-            "fired after the release"
+            "the signal was set after the release"
         );
         assert_eq!(signal.reason(), None);
     }
@@ -32,7 +32,10 @@ fn lose(server: &Server, session: &ZkSession, living: &LostSignal, released: &[&
 
 #[track_caller]
 fn never_asked(signal: &RevokeSignal) {
-    assert!(signal.receiver().try_recv().is_err_and(|e| e.is_empty()), "fired after the release");
+    assert!(
+        signal.receiver().try_recv().is_err_and(|e| e.is_empty()),
+        "the signal was set after the release"
+    );
     assert!(!signal.is_requested());
 }
 
@@ -71,7 +74,7 @@ fn signals_of_a_nested_guard_stay_silent_when_the_outer_one_is_lost() {
     let inner = mutex.lock().unwrap();
     let (lost, asked, outer_lost) = (inner.lost(), inner.revoke_requested(), outer.lost());
     drop(inner);
-    // A nested guard that lives is told as the outer one is.
+    // A nested guard that lives is notified like the outer one.
     let other = mutex.lock().unwrap();
     let other_lost = other.lost();
     assert!(mutex.attempt_revoke(&mutex.contenders().unwrap()[0]).unwrap().is_some());
@@ -79,7 +82,7 @@ fn signals_of_a_nested_guard_stay_silent_when_the_outer_one_is_lost() {
     never_asked(&asked);
     lose(&server, &session, &outer_lost, &[&lost]);
     assert!(other_lost.wait(SOON).is_some());
-    // Who asks when it is lost already is told at once.
+    // A signal that is requested after the loss is ready at once.
     assert_eq!(other.lost().reason(), outer_lost.reason());
     assert!(outer.lost().reason().is_some());
 }
@@ -112,7 +115,7 @@ fn a_wait_for_the_loss_ends_with_its_reason_or_when_its_time_is_up() {
     assert_eq!(lost.wait(Duration::ZERO), None);
     assert_eq!(lost.wait(Duration::from_millis(50)), None);
     thread::scope(|scope| {
-        // For longer than a clock can name, and with another channel beside it.
+        // The wait is longer than a clock can represent, and has another channel beside it.
         let waits = spawn_waiting(scope, || lost.clone().wait(Duration::MAX));
         let selects = spawn_waiting(scope, || {
             let (_open, other) = bounded::<()>(0);
@@ -124,7 +127,7 @@ fn a_wait_for_the_loss_ends_with_its_reason_or_when_its_time_is_up() {
         assert!(!waits.is_finished() && !selects.is_finished());
         assert!(server.embedded_server().expire_session(session.session_id().unwrap()));
         let reason = waits.join().unwrap();
-        // The server tells of the node before it tells of the session.
+        // The server reports the deleted node before the expired session.
         assert!(
             matches!(reason, Some(LossReason::NodeDeleted | LossReason::SessionExpired)),
             "{reason:?}"

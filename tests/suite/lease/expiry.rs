@@ -1,5 +1,5 @@
-//! Exclusion where it is hardest: the server ends a session whose holder hears nothing of it. And
-//! what a queue costs.
+//! Exclusion in the hardest case: the server ends a session whose holder is not notified of it.
+//! Also the cost of a queue.
 use crate::support::{
     Ensemble, Isolation, On, OpKind, Proxy, Raw, Recipe, Request, Server, Shared, Test,
     recipe::{Lock, Row, over_recipes, rows},
@@ -20,12 +20,12 @@ use zk_mutex::{Error, Held, LossReason, SessionState, ZkMutex, ZkSession};
 const PATH: &str = "/locks/orders";
 const SLACK: Duration = Duration::from_millis(1500);
 
-/// When a hold ended for its holder, and when its node ended at a server.
+/// The end of a hold for its holder, and the end of its node at a server.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
-    /// When `is_held` was asked for the last time that it was true.
+    /// The start of the last call of `is_held` that returned true.
     held: Duration,
-    /// When it was answered for the first time that there is no node.
+    /// The time of the first answer that the node does not exist.
     node_gone: Duration,
 }
 
@@ -34,13 +34,14 @@ impl Ends {
     fn assert_in_order(self, what: &str) {
         let Ends { held, node_gone } = self;
         println!("{what}: is_held() was true until {held:?}, the node was gone at {node_gone:?}");
-        // However late the threads that ask come to it: a hold that was asked for behind this
-        // answer was one beside the next.
+        // The threads may run late. But a hold that was valid in a call after this answer was valid
+        // beside the next holder's.
         assert!(held < node_gone, "two holders are possible: {self:?}");
     }
 }
 
-/// Watches the guard on this thread and the node past all faults, until both are over.
+/// Watches the guard on this thread, and the node by a client without faults, until both have
+/// ended.
 fn watch_the_end(guard: &Held, node: &str, address: &str, start: Instant, limit: Duration) -> Ends {
     let path = node.to_owned();
     let mut raw = Raw::connect(address).unwrap();
@@ -68,7 +69,7 @@ fn watch_the_end(guard: &Held, node: &str, address: &str, start: Instant, limit:
     ends
 }
 
-/// Asks again and again with short limits, which all must be kept, until told to stop.
+/// Tries again and again with short limits, all of which must be kept, until it is stopped.
 fn keep_trying(other: &Lock, session: &ZkSession, stop: &AtomicBool) -> usize {
     let mut tried = 0;
     while !stop.load(SeqCst) {
@@ -86,8 +87,8 @@ fn keep_trying(other: &Lock, session: &ZkSession, stop: &AtomicBool) -> usize {
     tried
 }
 
-/// Holds through `victim` while the fault lasts; a contender past it gets the lock when the hold is
-/// over.
+/// Holds through `victim` while the fault lasts. A contender without the fault gets the lock when
+/// the hold is over.
 fn outlived(
     recipe: Recipe,
     what: &str,
@@ -131,7 +132,7 @@ fn outlived(
         assert!(tries.join().unwrap() > 0);
     });
     drop(guard);
-    // Recovered by itself: the same thread locks again.
+    // The victim recovers by itself: the same thread locks again.
     let again = lock.lock_timeout(SOON).unwrap().expect("the lock is free");
     assert!(again.is_held());
     again.unlock().unwrap();
@@ -164,8 +165,8 @@ fn black_hole(recipe: Recipe, timeout: Duration) {
     );
 }
 
-/// The lease may end though the session is resumed: the hold stays lost, and the node goes with the
-/// guard.
+/// The lease may end though the session is resumed: the hold stays lost, and the node is deleted
+/// with the guard.
 fn hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed(recipe: Recipe) {
     let at = Shared::chroot();
     let (host, chroot) = at.split_once('/').unwrap();
@@ -191,7 +192,7 @@ fn hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed(recipe:
             Err(Error::Lost { reason: LossReason::LeaseExpired, .. })
         ));
     }
-    assert_eq!(queue(&at, PATH).len(), 1, "its node is kept until it has finished");
+    assert_eq!(queue(&at, PATH).len(), 1, "the node stays until the guard is dropped");
     let others = session_of(&at, timeout);
     let other = recipe.rival().make(&others, PATH);
     assert!(other.try_lock().unwrap().is_none());
@@ -209,8 +210,8 @@ fn ensemble() -> Ensemble {
     Ensemble::start_with(3, server)
 }
 
-/// The holder knows one follower only, which is cut off from its leader and answers pings for a
-/// while yet.
+/// The holder knows only one follower. This follower is cut off from its leader and answers pings
+/// for a while.
 fn cut_off_follower(which: usize) {
     let ensemble = ensemble();
     let followers = ensemble.followers();
@@ -239,8 +240,7 @@ fn holder_on_the_second_follower_without_its_leader_stops_before_the_next_one_is
     cut_off_follower(1);
 }
 
-/// Where it can, the session moves to another server within its lease, and the hold is not even
-/// disturbed.
+/// If it can, the session moves to another server within its lease, and the hold is not lost.
 fn holder_that_knows_all_servers_moves_away_from_a_follower_without_its_leader() {
     let ensemble = ensemble();
     let (victim, at) = connected_to_a_follower(&ensemble);
@@ -271,7 +271,7 @@ fn holder_that_knows_all_servers_moves_away_from_a_follower_without_its_leader()
     ensemble.heal(at);
 }
 
-/// Hosts are shuffled: asks until it is at a follower.
+/// The order of hosts is random: connects until the session is at a follower.
 fn connected_to_a_follower(ensemble: &Ensemble) -> (ZkSession, usize) {
     until("a session at a follower", Duration::from_secs(30), || {
         let session = session_of(&ensemble.connect_string(), Duration::from_secs(4));
@@ -286,14 +286,14 @@ fn connected_to_a_follower(ensemble: &Ensemble) -> (ZkSession, usize) {
     })
 }
 
-// ---- what a release costs ----
+// ---- the cost of a release ----
 
 fn drained_queue_costs_two_requests_and_one_event_to_another_for_each_release() {
     const WAITERS: usize = 30;
     let server = Server::start();
     let at = server.connect_string();
     let proxy = Proxy::start(server.address());
-    // Nothing of the sessions' own falls into the time that is measured.
+    // None of the sessions' own requests falls into the measured time.
     let timeout = Duration::from_secs(60);
     let first = session_of(&proxy.connect_string(), timeout);
     let holder = ZkMutex::builder(&first, PATH).hand_over(Duration::ZERO).build().unwrap();
@@ -312,11 +312,11 @@ fn drained_queue_costs_two_requests_and_one_event_to_another_for_each_release() 
                 inside.fetch_sub(1, SeqCst);
                 guard.unlock().unwrap();
                 passed.fetch_add(1, SeqCst);
-                ready.wait(); // sessions end when all has been counted
+                ready.wait(); // sessions end after the count
             });
         }
-        // Everybody is in the queue and watches the one ahead and itself.
-        until("all wait", Duration::from_secs(60), || {
+        // All waiters are in the queue and watch the node ahead and their own.
+        until("all waiters are in place", Duration::from_secs(60), || {
             (queue(&at, PATH).len() == WAITERS + 1 && server.watches() > 2 * WAITERS as i64)
                 .then_some(())
         });
@@ -331,7 +331,7 @@ fn drained_queue_costs_two_requests_and_one_event_to_another_for_each_release() 
             (passed.load(SeqCst) == WAITERS).then_some(())
         });
         let requests = proxy.requests();
-        // Less what the asking itself adds.
+        // Without the packets that the queries themselves add.
         let events = beyond_replies() - before - (before - asking);
         ready.wait();
         (requests, events)
@@ -343,8 +343,8 @@ fn drained_queue_costs_two_requests_and_one_event_to_another_for_each_release() 
     println!("{releases} releases: {} requests, {events} events", locks.len());
     assert!(locks.len() <= 2 * releases, "{} requests: {locks:?}", locks.len());
     assert_eq!(locks.iter().filter(|request| request.kind == OpKind::Delete).count(), releases);
-    // Each deletion tells the next in line, and the one whose node it was; a herd would be
-    // hundreds. The counters are not read at one instant, so a few more may be seen.
+    // Each deletion sends an event to the next waiter and to the owner of the node; a herd would be
+    // hundreds of events. The counters are not read at the same moment, so there may be a few more.
     assert!(events <= 2 * releases as i64 + 6, "{events} events for {releases} releases");
     until_empty(&at, PATH);
 }
@@ -360,7 +360,7 @@ pub fn tests() -> Vec<Test> {
     }));
     let mut all = over_recipes(module_path!(), On::Both, rows);
     all.extend(scenarios![@list
-        // Ensembles are real only.
+        // Only real servers form ensembles.
         holder_on_the_first_follower_without_its_leader_stops_before_the_next_one_is_let_in on real,
         holder_on_the_second_follower_without_its_leader_stops_before_the_next_one_is_let_in on real,
         holder_that_knows_all_servers_moves_away_from_a_follower_without_its_leader on real,

@@ -2,8 +2,8 @@
 //! before the leader expires its session and the next contender gets the lock.
 //!
 //! A follower without its leader answers reads and pings for a long time, while the leader expires
-//! the sessions that it no longer hears of. A process that was stopped was silent, and the leader
-//! counts from before the stop, although the first write on waking is acknowledged at once.
+//! the sessions that it receives nothing for. A process that was stopped was silent, and the leader
+//! counts from before the stop, although the first write after waking is acknowledged at once.
 use crate::{
     lease::{
         program,
@@ -17,7 +17,8 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Plays a round in which the leader expires the holder; in the child's process, plays the holder.
+/// Plays a round in which the leader expires the holder. In the child's process this plays the
+/// holder.
 fn play(scenario: &str, timeout: Duration, eager: bool, holder: Holder, acts: &[(Duration, Act)]) {
     if let Some(address) = child() {
         return hold(&address);
@@ -27,7 +28,10 @@ fn play(scenario: &str, timeout: Duration, eager: bool, holder: Holder, acts: &[
     let outcome = Members::start(setup).play(&plan, module_path!(), scenario);
     println!("{plan} {outcome}\n{}", outcome.seen);
     assert!(outcome.overlap.is_none(), "two could hold the lock at once: {outcome}");
-    assert!(outcome.expired, "the leader expires a holder, or nothing is shown");
+    assert!(
+        outcome.expired,
+        "the leader must expire the holder, otherwise the round shows nothing"
+    );
 }
 
 /// The process was stopped for less than its session lasts. The leader counts from before the stop.
@@ -46,8 +50,9 @@ fn lock_taken_on_waking_ends_before_the_leader_lets_the_next_one_in() {
     );
 }
 
-/// The process was stopped for less than its lease lasts. Its first write on waking must not extend
-/// the lease beyond the time at which the leader, which counts from before the stop, expires it.
+/// The process was stopped for less than its lease lasts. Its first write after waking must not
+/// extend the lease beyond the time at which the leader, which counts from before the stop, expires
+/// the session.
 fn holder_that_woke_within_its_lease_stops_before_the_leader_lets_the_next_one_in() {
     play(
         "holder_that_woke_within_its_lease_stops_before_the_leader_lets_the_next_one_in",
@@ -63,7 +68,7 @@ fn holder_that_woke_within_its_lease_stops_before_the_leader_lets_the_next_one_i
     );
 }
 
-/// With eager ACL checks a follower answers NoAuth to a write by itself, also without its leader.
+/// With eager ACL checks a follower itself answers NoAuth to a write, also without its leader.
 fn holder_refused_by_its_follower_alone_stops_before_the_leader_lets_the_next_one_in() {
     play(
         "holder_refused_by_its_follower_alone_stops_before_the_leader_lets_the_next_one_in",
@@ -74,7 +79,7 @@ fn holder_refused_by_its_follower_alone_stops_before_the_leader_lets_the_next_on
     );
 }
 
-/// The seeds that the suite plays; they have the same setup, so that one ensemble serves for all.
+/// The seeds of the suite. They have the same setup, so that they share one ensemble.
 const SEEDS: [u64; 2] = [9, 31];
 
 /// `tests/isolation` runs this scenario with other seeds.

@@ -1,9 +1,9 @@
 //! The program behind `tests/isolation`: plays rounds of `lease::rounds` for hours and counts the
 //! results.
 //!
-//! Each batch of rounds is one process, which runs the scenario of `lease::isolation` with the seeds
-//! of the batch on an ensemble of its own. That process ends, with its servers, when our end of its
-//! stdin closes: an interrupted run leaves no servers behind.
+//! Each batch of rounds is one process, which runs the scenario of `lease::isolation` with the
+//! seeds of the batch on an ensemble of its own. That process and its servers end when our end of
+//! its stdin closes, so that an interrupted run leaves no servers behind.
 use crate::{
     lease::rounds::{Plan, Setup},
     support::{SCRATCH_VAR, Scratch, runner::TEST_VAR, variant},
@@ -19,29 +19,30 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// The first argument that starts the program in place of the suite.
+/// The first argument that starts this program instead of the suite.
 pub const NAME: &str = "isolation";
 pub const SCENARIO: &str =
     "holders_stopped_and_cut_off_at_random_stop_before_the_leader_lets_the_next_one_in";
 
-/// The seeds of a batch, and when to begin no further round, in milliseconds since 1970.
+/// The seeds of a batch, and the time after which no further round begins, in milliseconds since
+/// 1970.
 const SEEDS_VAR: &str = "ZK_MUTEX_TEST_SEEDS";
 const END_VAR: &str = "ZK_MUTEX_TEST_END";
 
-/// Rounds of one setup share an ensemble where they are near each other.
+/// Rounds with the same setup that are near each other share an ensemble.
 const WINDOW: usize = 60;
-/// The session timeouts of a batch's rounds together.
+/// The sum of the session timeouts of a batch's rounds.
 const BATCH: Duration = Duration::from_secs(40);
 
 const USAGE: &str = "tests/isolation [--rounds N] [--seed S] [--timeout SECONDS] [--parallel P]";
 
-/// The seeds of this batch; None where the suite runs the scenario.
+/// The seeds of this batch; None if the suite runs the scenario.
 pub fn seeds() -> Option<Vec<u64>> {
     let seeds = env::var(SEEDS_VAR).ok()?;
     Some(seeds.split(',').map(|seed| seed.parse().expect("a seed")).collect())
 }
 
-/// Whether no further round is to begin.
+/// Whether no further round begins.
 pub fn is_over() -> bool {
     env::var(END_VAR).is_ok_and(|end| end.parse::<u128>().expect("a time") <= millis())
 }
@@ -110,8 +111,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Ends with 1 if two could hold the lock at once in any round, or if a batch ended before its last
-/// round; with 2 if the arguments are wrong.
+/// Exit code 1 if two could hold the lock at once in any round, or if a batch ended before its last
+/// round; 2 if the arguments are wrong.
 pub fn main() -> ExitCode {
     let Some(Arguments { rounds, seed, timeout, parallel }) = arguments() else {
         eprintln!("{USAGE}");
@@ -171,7 +172,7 @@ pub fn main() -> ExitCode {
     ExitCode::from(u8::from(all.overlaps > 0 || failed > 0))
 }
 
-/// Plays a batch in a process of its own; false if it did not come to its end.
+/// Plays a batch in a process of its own; false if it ends early.
 fn play(seeds: &[u64], end: Option<u128>, scratch: &Scratch, tell: &Sender<String>) -> bool {
     let words: Vec<String> = seeds.iter().map(u64::to_string).collect();
     let mut command = Command::new(env::current_exe().expect("our own file"));

@@ -1,10 +1,10 @@
 //! Rounds in which the holder's process is stopped and its follower is cut off from the leader.
 //!
-//! A plan lists everything that happens in a round; a seed makes one at random. The holder is a
-//! process of its own, whose session knows only the isolated follower. It notes until when each
-//! guard was held and when its lease was to end. A raw client at the leader notes when the leader
-//! removed each node, and a rival notes when it held the lock. All stamps are of the boot-time
-//! clock, which the processes of a host share.
+//! A plan lists all actions of a round; a seed makes a random one. The holder is a process of its
+//! own, whose session knows only the isolated follower. It notes until when each guard was held and
+//! when its lease was to end. A raw client at the leader notes when the leader removed each node,
+//! and a rival notes when it held the lock. All times are of the boot-time clock, which the
+//! processes of a host share.
 //!
 //! Two could hold the lock at once, which is an overlap, if the leader removed a node before the
 //! lease of its guard ended, if a guard was held after its node was removed, or if the holder and
@@ -24,30 +24,30 @@ use std::{
 use zk_mutex::{Held, ZkMutex, ZkMutexGuard};
 
 const CHROOT: &str = "/app";
-/// How often the holder and the rival look at their guards.
+/// The pause between two checks of a guard.
 const LOOK: Duration = Duration::from_millis(1);
-/// How often the holder says that it holds, in microseconds, unless its lease has grown.
+/// The pause between two reports of the holder, in microseconds, unless its lease has grown.
 const REPORT: i64 = 50_000;
-/// Leases closer to each other than this, in microseconds, are one.
+/// Leases whose ends differ by less than this, in microseconds, count as the same lease.
 const SAME: i64 = 2_000;
-/// For a server that is asked, on a busy machine.
+/// The time for a server's answer on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How the members of an ensemble are set up, and the session timeout of its clients.
+/// The setup of an ensemble, and the session timeout of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Setup {
     pub timeout: Duration,
     pub tick: Duration,
-    /// `enableEagerACLCheck`: a follower answers NoAuth by itself.
+    /// `enableEagerACLCheck`: a follower itself answers NoAuth.
     pub eager: bool,
 }
 
-/// What the holder does.
+/// The work of the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// It holds the lock all the time.
     Idle,
-    /// It locks as soon as it finds that it was stopped.
+    /// It locks as soon as it notices that it was stopped.
     OnWaking,
     /// It locks and unlocks all the time.
     Busy,
@@ -61,11 +61,11 @@ pub enum Act {
     /// SIGSTOP and SIGCONT to the holder's process.
     Stop,
     Continue,
-    /// Waits until the holder's lease has grown since it woke, for one session timeout at most.
+    /// Waits until the holder's lease has grown after its stop, for one session timeout at most.
     AwaitProof,
-    /// Cuts the follower off, in all directions.
+    /// Cuts the follower off in all directions.
     BlackHole,
-    /// Lets nothing pass in one direction: `ToServer` is from the follower to the leader.
+    /// Nothing passes in one direction: `ToServer` is from the follower to the leader.
     Hold(Direction),
     Release(Direction),
     /// Ends all isolation.
@@ -76,11 +76,12 @@ pub enum Act {
 pub struct Plan {
     pub setup: Setup,
     pub holder: Holder,
-    /// Which of the two followers is isolated.
+    /// The follower that is isolated.
     pub follower: usize,
-    /// At the leader, or at the other follower.
+    /// Whether the rival is at the leader, or at the other follower.
     pub rival_at_leader: bool,
-    /// What happens when, since the holder was ready. An `AwaitProof` delays the acts after it.
+    /// The actions with their times since the holder was ready. An `AwaitProof` delays the actions
+    /// after it.
     pub acts: Vec<(Duration, Act)>,
 }
 
@@ -110,7 +111,7 @@ impl Plan {
             acts.extend([(from, Act::Stop), (from + length, Act::Continue)]);
             from + length
         };
-        // The moment of the isolation, and the end of the first stop.
+        // The time of the isolation, and the end of the first stop.
         let (mut awaits, fraction, when) = (false, random.f64(), random.u32(0..9));
         let (isolated, end) = match when {
             0 if holder != Holder::OnWaking => (first, first),
@@ -138,8 +139,8 @@ impl Plan {
         match random.u32(0..6) {
             0..=2 => acts.push((isolated, Act::BlackHole)),
             3 => acts.push((isolated, Act::Hold(one))),
-            // One direction stalls. Then it passes again, and one is cut, at once or a little
-            // later.
+            // One direction stalls. Then it passes again, and one direction is cut, at once or a
+            // little later.
             _ => {
                 let released = isolated + stall;
                 over = if one == other || random.bool() { released + open } else { released };
@@ -166,7 +167,7 @@ impl Plan {
         }
     }
 
-    /// The leader has expired the holder this long after the last act, if it ever does.
+    /// If the leader expires the holder, it has done so this long after the last action.
     fn outlasts(&self) -> Duration {
         let Setup { timeout, tick, .. } = self.setup;
         if self.acts.iter().any(|(_, act)| *act == Act::Heal) {
@@ -208,7 +209,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Three members; rounds of one setup follow each other on them.
+/// Three members. The rounds of one setup use them one after the other.
 pub struct Members {
     ensemble: Ensemble,
     setup: Setup,
@@ -218,15 +219,15 @@ pub struct Members {
 /// The result of a round.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The holder held the lock at any time.
+    /// Whether the holder held the lock at any time.
     pub held: bool,
-    /// The leader removed a node that the holder had not released.
+    /// Whether the leader removed a node that the holder had not released.
     pub expired: bool,
-    /// From the end of the lease to that removal, in milliseconds; less than nothing is bad.
+    /// The time from the end of the lease to that removal, in milliseconds; below zero is an error.
     pub margin: Option<f64>,
     /// How long two held the lock, or could have, in milliseconds.
     pub overlap: Option<f64>,
-    /// All holds, in milliseconds since the first.
+    /// All holds, in milliseconds since the first one.
     pub seen: String,
 }
 
@@ -244,14 +245,14 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Microseconds of the boot-time clock.
+/// The boot-time clock in microseconds.
 fn now() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
 }
 
-/// A time in which a guard was certainly held: its start was stamped after the lock was granted,
-/// its end before `is_held()` was asked and answered true for the last time.
+/// A time in which a guard was certainly held: its start was taken after the grant, its end before
+/// the last call of `is_held()` that returned true.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     from: i64,
@@ -300,13 +301,13 @@ pub fn hold(address: &str) {
                 if !watch(&guard, now(), Some(Instant::now() + length)) {
                     rest(&guard);
                 }
-                let _ = guard.unlock(); // in an outage nobody confirms it
+                let _ = guard.unlock(); // in an outage the release is not confirmed
             }
         }
     }
 }
 
-/// A session that is lost during the wait is followed by another one.
+/// Takes the lock. If the session is lost meanwhile, a new one follows.
 fn granted(mutex: &ZkMutex) -> ZkMutexGuard {
     loop {
         match mutex.lock() {
@@ -317,14 +318,14 @@ fn granted(mutex: &ZkMutex) -> ZkMutexGuard {
     }
 }
 
-/// Keeps a guard that was lost, so that only the server removes its node.
+/// Keeps a lost guard for ever, so that only the server removes its node.
 fn rest(_guard: &Held) -> ! {
     loop {
         thread::park();
     }
 }
 
-/// Says how long the guard is held. Returns false when it is lost, true at the `end`.
+/// Reports how long the guard is held. Returns false when it is lost, true at the `end`.
 fn watch(guard: &Held, from: i64, end: Option<Instant>) -> bool {
     let (mut last, mut lease, mut said, mut new) = (from, from, 0, true);
     let say = |word: &str, last: i64, lease: i64| {
@@ -337,12 +338,14 @@ fn watch(guard: &Held, from: i64, end: Option<Instant>) -> bool {
             return false;
         }
         last = before;
-        // With a stamp taken afterwards, a stop in between would make the lease look longer.
+        // The time is taken before. If it was taken afterwards, a stop in between would make the
+        // lease look longer.
         let ends = before + guard.valid_for().as_micros() as i64;
         new |= ends > lease + SAME;
         lease = lease.max(ends);
         if end.is_some_and(|end| Instant::now() >= end) {
-            // Said before the node is deleted, so that a removal without it is the leader's.
+            // This is reported before the node is deleted. So a removal without this report is the
+            // leader's.
             say("free", last, lease);
             return true;
         }
@@ -354,7 +357,7 @@ fn watch(guard: &Held, from: i64, end: Option<Instant>) -> bool {
     }
 }
 
-/// What the holder said of one guard.
+/// The holder's reports about one guard.
 #[derive(Debug)]
 struct Hold {
     span: Span,
@@ -362,11 +365,11 @@ struct Hold {
     word: String,
 }
 
-/// What the holder has said.
+/// All reports of the holder.
 #[derive(Default)]
 struct Said {
     holds: BTreeMap<String, Hold>,
-    /// When the holder last found its lease longer than before.
+    /// The time at which the holder last found its lease longer than before.
     proven: i64,
 }
 
@@ -393,7 +396,7 @@ impl Said {
             && kept.all(|(node, _)| removed.contains_key(&format!("{CHROOT}{node}")))
     }
 
-    /// Takes what the holder says until `until`.
+    /// Reads the holder's reports until `until`.
     fn listen(&mut self, lines: &Receiver<String>, until: Instant) {
         loop {
             match lines.recv_deadline(until) {
@@ -407,7 +410,7 @@ impl Said {
 
 // ---- the leader's side ----
 
-/// When the leader removed each node.
+/// The time at which the leader removed each node.
 type Removed = Mutex<BTreeMap<String, i64>>;
 
 /// Notes each removal below the path that the client watches.
@@ -425,7 +428,7 @@ fn note_removals(mut raw: Raw, removed: &Removed, stop: &AtomicBool) {
     }
 }
 
-/// Takes the lock again and again. If it `keeps` the lock, it does so until the round ends.
+/// Takes the lock again and again. With `keeps` it keeps the lock until the end of the round.
 fn contend(mutex: &ZkMutex, keeps: bool, stop: &AtomicBool) -> Vec<Span> {
     let mut spans = Vec::new();
     while !stop.load(SeqCst) {
@@ -457,7 +460,8 @@ impl Members {
         let server = Server::real()
             .tick(tick)
             .min_session(tick * 2)
-            // A follower without its leader serves long after the leader has expired its sessions.
+            // A follower without its leader serves clients long after the leader has expired their
+            // sessions.
             .set("syncLimit", ticks(timeout * 10))
             .set("initLimit", ticks(LIMIT))
             .property("zookeeper.enableEagerACLCheck", eager);
@@ -530,10 +534,11 @@ impl Members {
                     Act::Heal => self.ensemble.heal(follower),
                 }
                 if matches!(act, Act::BlackHole | Act::Hold(_)) {
-                    let _ = begin.try_send(()); // the second one is not read
+                    let _ = begin.try_send(()); // a second report is not needed
                 }
             }
-            // Until the leader has expired the holder, and longer if the guard is still held then.
+            // The round lasts until the leader has expired the holder, and longer if the guard is
+            // still held then.
             let end = Instant::now() + plan.outlasts();
             while Instant::now() < end && !said.is_expired(&removed.lock()) {
                 said.listen(holder.lines(), Instant::now() + LOOK * 10);
@@ -542,7 +547,7 @@ impl Members {
             while Instant::now() < end && said.holds.values().any(|hold| hold.word == "held") {
                 said.listen(holder.lines(), Instant::now() + LOOK * 10);
             }
-            // for the rival to get the lock
+            // Time for the rival to get the lock.
             said.listen(holder.lines(), Instant::now() + timeout / 20);
             holder.kill();
             holder.lines().iter().for_each(|line| said.take(&line));
@@ -553,7 +558,7 @@ impl Members {
         judge(&said, &removed.lock(), &spans)
     }
 
-    /// Returns when the follower is a part of the ensemble again.
+    /// Returns when the follower has rejoined the ensemble.
     fn heal(&self, follower: usize) {
         self.ensemble.heal(follower);
         let address = self.ensemble.member(follower).connect_string();
@@ -562,7 +567,7 @@ impl Members {
     }
 }
 
-/// Stops the threads of a round on drop, however the round ends.
+/// Stops the threads of a round on drop, also after a panic.
 struct Stopped<'a>(&'a AtomicBool);
 
 impl Drop for Stopped<'_> {

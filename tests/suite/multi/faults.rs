@@ -1,4 +1,4 @@
-//! Several locks as one, some of which are lost, silent or out of reach.
+//! Several locks as one, while some of them are lost, silent or out of reach.
 use crate::{
     multi::locking::{elsewhere, multi, mutexes},
     support::{
@@ -28,7 +28,7 @@ const LOCK: &str = "-lock-";
 const A_WHILE: Duration = Duration::from_millis(300);
 const SLACK: Duration = Duration::from_millis(1500);
 
-/// Two ensembles; the members on the first are taken first.
+/// Two ensembles. The members on the first one are taken first.
 fn two() -> [(TestServer, String); 2] {
     let mut servers = [start(), start()];
     servers.sort_by(|(_, one), (_, other)| one.cmp(other));
@@ -56,14 +56,14 @@ fn the_signal_comes_with_the_first_loss() {
         }
         assert!(!guard.is_held() && guard.valid_for().is_zero() && guard.valid_until().is_none());
         let reason = guard.lost_reason().expect("it is lost");
-        // Given was the second ensemble's first.
+        // The members were given in the order: second ensemble, first ensemble.
         let held: Vec<_> = guard.holds().map(|held| held.is_held()).collect();
         assert_eq!(held, [which == 0, which == 1]);
         let path = guard.holds().nth(1 - which).unwrap().path().to_owned();
         let lost = Error::Lost { path, reason };
         assert_eq!(guard.check(), Err(lost.clone()));
         assert_eq!(guard.fencing_tokens(), tokens, "they stay");
-        assert_eq!(guard.unlock(), Err(lost), "the other is released");
+        assert_eq!(guard.unlock(), Err(lost), "the other member is released");
         until_empty(at, A);
     }
     until_empty(&at, A);
@@ -94,7 +94,7 @@ fn a_member_lost_while_another_is_waited_for_ends_the_wait() {
     assert!(lock.lock_timeout(SOON).unwrap().is_some());
 }
 
-fn a_member_lost_while_another_is_asked_for_is_seen_at_the_end() {
+fn a_member_lost_while_another_is_taken_is_found_at_the_end() {
     let (server, at) = start();
     let sessions = [session(&at), session(&at)];
     let [first, second] =
@@ -102,11 +102,11 @@ fn a_member_lost_while_another_is_asked_for_is_seen_at_the_end() {
     let lock = ZkMultiLock::new([&first, &second]).unwrap();
     let asked = server.hold_requests(Op::Create.on("/locks/b/"));
     thread::scope(|scope| {
-        // Once to make the folder is not held.
+        // The call is made once without holding, to make the folder.
         let waiting = scope.spawn(|| lock.lock().map(drop));
         assert!(asked.wait(SOON));
         let node = format!("{A}/{}", until_queue(&at, A, 1)[0]);
-        // It is watched as soon as it has been held a little.
+        // The node is watched as soon as it has been held a little.
         assert!(server.wait_request(Op::GetData.on(&node), SOON).is_some());
         raw(&at).delete(&node).unwrap();
         until("the loss is known", SOON, || logged(Level::Warn, "lock lost").into_iter().next());
@@ -146,7 +146,7 @@ fn a_member_out_of_reach_rolls_the_others_back() {
     }
     gone.refuse(false);
     until_state(&sessions[1], SessionState::Connected);
-    assert!(lock.lock_timeout(SOON).unwrap().is_some(), "once it is back");
+    assert!(lock.lock_timeout(SOON).unwrap().is_some(), "the member is back");
 }
 
 fn a_silent_ensemble_does_not_keep_us_beyond_the_deadline() {
@@ -193,15 +193,15 @@ fn releases_are_begun_before_any_is_waited_for_and_the_last_taken_goes_first() {
     let guard = lock.lock().unwrap();
     let held = server.hold_requests(Op::Delete.on(LOCK));
     thread::scope(|scope| {
-        // Guards stay with their thread.
+        // Guards stay on their thread.
         let look = scope.spawn(|| {
-            until("all three deletes are on their way", SOON, || (held.count() == 3).then_some(()));
+            until("all three deletes are sent", SOON, || (held.count() == 3).then_some(()));
             drop(held);
         });
         guard.unlock().unwrap();
         look.join().unwrap();
     });
-    // In one session they go one behind the other: so their order can be seen.
+    // Within one session the deletes follow one another, so their order can be observed.
     let lock = multi(&sessions[0], &[B, C, A]);
     for rolls_back in [false, true] {
         let rival = ZkMutex::new(&sessions[1], C).unwrap();
@@ -283,12 +283,12 @@ fn transfers_stay_exact_while_connections_are_cut() {
                 done.fetch_add(1, SeqCst);
             });
         }
-        // Each cut waits until something was done since the one before: on a busy machine nothing
-        // would ever be done between two cuts that come at their own time.
+        // Each cut waits until there was progress since the cut before. On a busy machine cuts at
+        // fixed times could prevent any progress.
         while done.load(SeqCst) < 6 {
             let before = passed.load(SeqCst);
             server.cut_connections();
-            until("it goes on", SOON * 3, || {
+            until("there is progress", SOON * 3, || {
                 (passed.load(SeqCst) > before || done.load(SeqCst) == 6).then_some(())
             });
         }
@@ -316,7 +316,7 @@ fn a_hold_that_is_handed_on_is_no_more_of_ours() {
         });
         let node = guard.holds().next().unwrap().path().to_owned();
         drop(guard);
-        assert_eq!(next.join().unwrap(), node, "the same node, in other hands");
+        assert_eq!(next.join().unwrap(), node, "the next thread has the same node");
     });
     assert!(signal.receiver().try_recv().is_err_and(|e| e.is_empty()) && signal.reason().is_none());
 }
@@ -349,7 +349,7 @@ fn a_guard_that_is_the_last_handle_frees_all_members_before_a_session_ends_in_a_
                 Instant::now()
             });
             until_queue(at, A, 2);
-            drop(guard); // it closes both sessions; the silent server gives no answer to that
+            drop(guard); // closes both sessions; the silent server does not answer
             let dropped = Instant::now();
             assert!(
                 waiter.join().unwrap() < dropped,
@@ -365,7 +365,7 @@ scenarios![
     a_guard_that_is_the_last_handle_frees_all_members_before_a_session_ends_in_a_black_hole,
     the_signal_comes_with_the_first_loss,
     a_member_lost_while_another_is_waited_for_ends_the_wait,
-    a_member_lost_while_another_is_asked_for_is_seen_at_the_end,
+    a_member_lost_while_another_is_taken_is_found_at_the_end,
     a_member_out_of_reach_rolls_the_others_back,
     a_silent_ensemble_does_not_keep_us_beyond_the_deadline,
     a_lost_answer_leaves_nothing_of_any_member,

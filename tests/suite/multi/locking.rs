@@ -22,7 +22,8 @@ const D: &str = "/locks/d";
 /// Long enough to see that something does not come.
 const A_WHILE: Duration = Duration::from_millis(300);
 const SLACK: Duration = Duration::from_millis(1500);
-/// ZooKeeper's permission bits, without that to create below a node and that to delete below it.
+/// ZooKeeper's permission bits without the right to create below a node, and without the right to
+/// delete.
 const NO_CREATE: i32 = 31 & !4;
 const NO_DELETE: i32 = 31 & !8;
 
@@ -34,7 +35,7 @@ pub fn multi(session: &ZkSession, paths: &[&str]) -> ZkMultiLock {
     ZkMultiLock::new(mutexes(session, paths)).unwrap()
 }
 
-/// On a thread that holds nothing.
+/// Runs on a thread that holds nothing.
 pub fn elsewhere<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(run).join().unwrap())
 }
@@ -46,7 +47,7 @@ fn until_all_empty(at: &str) {
     }
 }
 
-/// Makes the lock's folder, and gives it these permissions.
+/// Makes the lock's folder with these permissions.
 fn allow(at: &str, path: &str, permissions: i32) {
     let (mut raw, full) = (Raw::connect(at).unwrap(), full_path(at, path));
     raw.mkdirs(&full).unwrap();
@@ -136,9 +137,9 @@ fn all_are_held_and_all_are_let_go() {
         assert_eq!(free(), 3);
         assert!(lost.receiver().try_recv().is_err_and(|e| e.is_empty()) && lost.reason().is_none());
     }
-    // Readers are in together.
+    // Readers may hold it together.
     let reading = ZkMultiLock::new([Member::from(&others[0]), Member::read(&rates)]).unwrap();
-    let guard = reading.try_lock().unwrap().expect("they are free");
+    let guard = reading.try_lock().unwrap().expect("both members are free");
     let far = ZkRwLock::new(&theirs, D).unwrap();
     assert!(far.try_read().unwrap().is_some() && far.try_write().unwrap().is_none());
     guard.unlock().unwrap();
@@ -213,7 +214,7 @@ fn releases_that_fail_stop_no_others_and_are_all_reported() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (lock, others) = (multi(&ours, &[A, B, C, D]), mutexes(&theirs, &[A, B, D]));
-    // One fails: that is the error.
+    // One release fails, and its error is returned.
     allow(&at, C, NO_DELETE);
     let guard = lock.lock().unwrap();
     let stays = guard.holds().nth(2).unwrap().path().to_owned();
@@ -222,10 +223,10 @@ fn releases_that_fail_stop_no_others_and_are_all_reported() {
     assert!(others.iter().all(|other| other.lock_timeout(SOON).unwrap().is_some()));
     until_queue(&at, C, 1);
     allow(&at, C, 31);
-    // It would go by itself, but what was refused is tried on slowly.
+    // The library would delete it later, but it repeats refused requests slowly.
     Raw::connect(&at).unwrap().delete(&full_path(&at, &stays)).unwrap();
     until_all_empty(&at);
-    // A member was lost before: that is the answer, as of any lock.
+    // One member was lost before. That is the error, as with any lock.
     allow(&at, C, NO_DELETE);
     let guard = lock.lock().unwrap();
     let paths: Vec<_> = guard.holds().map(|held| held.path().to_owned()).collect();
@@ -238,7 +239,7 @@ fn releases_that_fail_stop_no_others_and_are_all_reported() {
     allow(&at, C, 31);
     Raw::connect(&at).unwrap().delete(&full_path(&at, &paths[2])).unwrap();
     until_all_empty(&at);
-    // Two fail: both are told of, and the rest is released.
+    // Two releases fail. Both errors are reported, and the rest is released.
     [B, C].iter().for_each(|path| allow(&at, path, NO_DELETE));
     let guard = lock.lock().unwrap();
     let paths: Vec<_> = guard.holds().map(|held| held.path().to_owned()).collect();
@@ -257,7 +258,7 @@ fn releases_that_fail_stop_no_others_and_are_all_reported() {
     [B, C].iter().for_each(|path| drop(until_queue(&at, path, 1)));
 }
 
-fn what_would_wait_for_itself_is_refused_when_it_is_made() {
+fn a_multi_lock_that_would_wait_for_itself_is_refused_when_it_is_made() {
     let at = Shared::chroot();
     let (server, chroot) = at.split_once('/').unwrap();
     let (ours, again) = (session(&at), session(&at));
@@ -293,7 +294,7 @@ fn what_would_wait_for_itself_is_refused_when_it_is_made() {
     );
 }
 
-fn what_this_thread_holds_already_is_refused_at_once() {
+fn a_member_that_this_thread_holds_already_is_refused_at_once() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (mutex, rates) = (ZkMutex::new(&ours, B).unwrap(), ZkRwLock::new(&ours, C).unwrap());
@@ -317,7 +318,7 @@ fn what_this_thread_holds_already_is_refused_at_once() {
     refused(&lock, B);
     assert_eq!(queue(&at, A), [""; 0]);
     thread::scope(|scope| {
-        // Another thread has nothing, and waits.
+        // Another thread holds nothing, so it may wait.
         scope.spawn(|| assert!(lock.try_lock().unwrap().is_none()));
     });
     drop(held);
@@ -327,11 +328,11 @@ fn what_this_thread_holds_already_is_refused_at_once() {
     let held = rates.write().unwrap();
     refused(&reading, C);
     drop(held);
-    // Through another session.
+    // The hold comes from another session.
     let held = far.lock().unwrap();
     refused(&lock, A);
     drop(held);
-    // As a member of another multi-lock, or of itself: it is not re-entrant.
+    // A hold as a member of another multi-lock, or of the same one: it is not re-entrant.
     let guard = lock.lock().unwrap();
     refused(&lock, A);
     refused(&reading, A);
@@ -343,7 +344,8 @@ fn what_this_thread_holds_already_is_refused_at_once() {
 fn one_order_through_different_chroots() {
     let at = Shared::chroot();
     let (server, chroot) = at.split_once('/').unwrap();
-    // By the paths as given, "/t-.." before "/x", the two would take them in opposite orders.
+    // By the paths as given, "/t-.." comes before "/x", and the two would take them in opposite
+    // orders.
     let (below, above) = (session(&format!("{at}/locks")), session(server));
     Raw::connect(&at).unwrap().mkdirs(&full_path(&at, "/locks")).unwrap();
     let path = |path: &str| format!("/{chroot}{path}");
@@ -381,7 +383,7 @@ fn a_cancelled_wait_leaves_nothing() {
             lock.lock_with(Wait::forever().cancelled_by(&cancel)).map(drop)
         });
         until_queue(&at, B, 2);
-        assert_eq!(queue(&at, A).len(), 1, "it is held meanwhile");
+        assert_eq!(queue(&at, A).len(), 1, "the first member is held meanwhile");
         cancel.cancel();
         assert_eq!(waiting.join().unwrap(), Err(Error::Cancelled { path: B.into() }));
     });
@@ -389,7 +391,7 @@ fn a_cancelled_wait_leaves_nothing() {
     until_queue(&at, B, 1);
     assert_eq!(queue(&at, C), [""; 0]);
     drop(held);
-    // Sticky, and nothing is sent then.
+    // The token stays cancelled, and nothing is sent.
     assert!(matches!(
         lock.lock_with(Wait::forever().cancelled_by(&cancel)),
         Err(Error::Cancelled { .. })
@@ -445,7 +447,7 @@ fn every_kind_of_lock_is_a_member() {
         ]
     };
     let (lock, others) = (ZkMultiLock::new(members(&ours)).unwrap(), members(&theirs));
-    // Each other one's hold keeps the whole out, but for a read beside a read.
+    // Each of the other holds keeps the whole out, except a read beside a read.
     let alone = others.map(|member| ZkMultiLock::new([member]).unwrap());
     for (one, path) in alone.iter().zip(PATHS) {
         let theirs = elsewhere(|| {
@@ -479,8 +481,8 @@ scenarios![
     one_deadline_is_for_all_members,
     a_member_that_refuses_rolls_the_others_back,
     releases_that_fail_stop_no_others_and_are_all_reported,
-    what_would_wait_for_itself_is_refused_when_it_is_made,
-    what_this_thread_holds_already_is_refused_at_once,
+    a_multi_lock_that_would_wait_for_itself_is_refused_when_it_is_made,
+    a_member_that_this_thread_holds_already_is_refused_at_once,
     one_order_through_different_chroots,
     a_cancelled_wait_leaves_nothing,
     a_closed_session_ends_the_wait,

@@ -30,7 +30,7 @@ fn re_entrant_across_two_mutexes_of_one_path_on_one_session() {
         .build()
         .unwrap();
     let first = one.lock().unwrap();
-    let second = other.try_lock().unwrap().expect("the thread has it");
+    let second = other.try_lock().unwrap().expect("the thread holds the lock");
     assert_eq!((first.hold_count(), second.hold_count()), (2, 2));
     assert_eq!(first.path(), second.path());
     assert!(one.is_owned_by_current_thread() && other.is_owned_by_current_thread());
@@ -59,7 +59,7 @@ fn one_path_with_another_layout_or_acl_is_refused() {
     };
     refused(ZkMutex::builder(&ours, LOCK).layout(Layout::Kazoo), "layout Curator");
     refused(ZkMutex::builder(&ours, LOCK).acl(Acl::CreatorAll), "ACL Open");
-    // Another path, or another session, is another lock.
+    // Another path, or another session, makes another lock.
     ZkMutex::builder(&ours, "/locks/other").layout(Layout::Kazoo).build().unwrap();
     let theirs = session(&at);
     ZkMutex::builder(&theirs, LOCK).layout(Layout::Kazoo).build().unwrap();
@@ -85,7 +85,7 @@ fn two_sessions_are_two_owners_and_the_thread_is_warned() {
     assert!(logged(Level::Warn, LOCK).len() == 1 && guard.is_held());
     guard.unlock().unwrap();
     drop(other.lock().unwrap());
-    assert_eq!(warnings(), 1, "it holds nothing else any more");
+    assert_eq!(warnings(), 1, "the thread holds nothing else any more");
     until_empty(&at, LOCK);
 }
 
@@ -153,7 +153,7 @@ fn unlock_returns_when_the_node_is_gone() {
     let (proxy, through) = proxied(&at);
     let session = session(&through);
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
-    proxy.delay(Duration::from_millis(100)); // each way: a delete on its way is not there yet
+    proxy.delay(Duration::from_millis(100)); // each way, so that a sent delete arrives later
     for _ in 0..3 {
         let guard = mutex.lock().unwrap();
         let node = guard.path().to_owned();
@@ -207,13 +207,16 @@ fn a_guard_in_a_thread_local_is_released_by_the_threads_end() {
     let mutex = ZkMutex::new(&session(&at), LOCK).unwrap();
     for _ in 0..3 {
         let keeps = mutex.clone();
-        // Not a scope: it ends before its threads' locals do.
+        // The test uses no scope, because a scope ends before its threads' locals are dropped.
         let thread = thread::spawn(move || {
             KEPT.set(Some(keeps.lock().unwrap()));
             assert!(keeps.is_owned_by_current_thread());
         });
         thread.join().unwrap();
-        assert!(mutex.lock_timeout(SOON).unwrap().is_some(), "the thread is gone, and its hold");
+        assert!(
+            mutex.lock_timeout(SOON).unwrap().is_some(),
+            "the thread has ended and its hold is released"
+        );
     }
     until_empty(&at, LOCK);
 }

@@ -1,4 +1,4 @@
-//! What a guard tells of its hold, and which threads may have which types.
+//! The information that a guard has about its hold, and which types may be used on which threads.
 use crate::support::{
     OpKind, Proxy, Raw, Server, Shared,
     contend::{session, spawn_waiting, stat, until_queue},
@@ -44,7 +44,7 @@ fn what_debug_shows() {
     shows(&other, "<unlocked here>");
 }
 
-fn what_a_guard_of_a_closed_session_tells() {
+fn state_of_a_guard_of_a_closed_session() {
     let at = Shared::chroot();
     let ours = session(&at);
     let mutex = ZkMutex::new(&ours, LOCK).unwrap();
@@ -59,10 +59,10 @@ fn what_a_guard_of_a_closed_session_tells() {
     );
     let loss = Error::Lost { path: guard.path().to_owned(), reason };
     assert_eq!(guard.check(), Err(loss.clone()));
-    assert_eq!(guard.fencing_token(), token, "the store refuses it once it has seen a newer one");
+    assert_eq!(guard.fencing_token(), token, "a lost guard keeps its token");
     assert!(format!("{guard:?}").contains("<lost>"));
     assert!(!mutex.is_owned_by_current_thread());
-    assert_eq!(mutex.lock().map(drop), Err(loss.clone()), "its guard still lives");
+    assert_eq!(mutex.lock().map(drop), Err(loss.clone()), "the lost guard still exists");
     assert_eq!(guard.unlock(), Err(loss));
     for refused in [mutex.lock().map(drop), mutex.try_lock().map(drop)] {
         assert!(matches!(&refused, Err(Error::Closed { path, .. }) if path == LOCK), "{refused:?}");
@@ -122,7 +122,7 @@ fn valid_for_stays_below_the_session_timeout_by_a_twelfth() {
     while Instant::now() < end {
         let left = guard.valid_for();
         assert!(left > Duration::ZERO && left <= whole - whole / 12, "{left:?} of {whole:?}");
-        let until = guard.valid_until().expect("it is held");
+        let until = guard.valid_until().expect("the hold is valid");
         assert!(
             until > Instant::now() && until <= Instant::now() + whole - whole / 12,
             "{until:?}"
@@ -141,14 +141,14 @@ fn lost_is_not_ready_after_a_normal_release() {
     let guard = mutex.lock().unwrap();
     let (lost, clone) = (guard.lost(), guard.lost().clone());
     guard.unlock().unwrap();
-    let later = mutex.lock().unwrap(); // of another hold
+    let later = mutex.lock().unwrap(); // this is another hold
     session.close().unwrap();
     assert_eq!(later.lost().wait(SOON), Some(LossReason::SessionClosed));
     for signal in [lost, clone] {
         assert_eq!(signal.receiver().try_recv(), Err(TryRecvError::Empty));
         assert_eq!(signal.reason(), None);
         select! {
-            recv(signal.receiver()) -> _ => panic!("it was released, not lost"),
+            recv(signal.receiver()) -> _ => panic!("the signal of a released hold was set"),
             default => {}
         }
     }
@@ -156,7 +156,7 @@ fn lost_is_not_ready_after_a_normal_release() {
     until_empty(&at, LOCK);
 }
 
-fn a_node_that_somebody_deletes_is_a_loss() {
+fn a_node_that_a_third_party_deletes_is_a_loss() {
     let at = Shared::chroot();
     let mutex = ZkMutex::new(&session(&at), LOCK).unwrap();
     let guard = mutex.lock().unwrap();
@@ -171,9 +171,9 @@ fn a_node_that_somebody_deletes_is_a_loss() {
     until_empty(&at, LOCK);
 }
 
-/// With a session timeout of an hour the event loop sleeps for minutes, unless it is told of a new
-/// hold. The watch must not wait for that: neither if the hold is granted while the loop sleeps,
-/// nor if it is granted while the loop looks at what came and is about to sleep.
+/// With a session timeout of an hour the event loop sleeps for minutes, unless it is notified of a
+/// new hold. The watch must not wait for this: neither if the hold is granted while the loop
+/// sleeps, nor if it is granted while the loop handles events and is about to sleep.
 fn a_held_node_is_watched_soon_however_long_the_session_timeout_is() {
     const HOUR: Duration = Duration::from_secs(3600);
     let server = Server::builder().max_session(HOUR).start();
@@ -192,7 +192,8 @@ fn a_held_node_is_watched_soon_however_long_the_session_timeout_is() {
     until_empty(&at, LOCK);
 }
 
-/// Compiles if `T` does not implement `Send`: otherwise two impls fit and the type of `_` is open.
+/// Compiles only if `T` does not implement `Send`: otherwise two impls fit and the type of `_` is
+/// ambiguous.
 macro_rules! assert_not_send {
     ($($type:ty),+) => {$({
         trait Fits<A> { fn fits() {} }
@@ -227,12 +228,12 @@ fn which_types_may_go_to_other_threads() {
 
 scenarios![
     what_debug_shows,
-    what_a_guard_of_a_closed_session_tells,
+    state_of_a_guard_of_a_closed_session,
     fencing_tokens_grow_from_holder_to_holder,
     fencing_tokens_grow_at_hand_overs_within_the_process,
     valid_for_stays_below_the_session_timeout_by_a_twelfth,
     lost_is_not_ready_after_a_normal_release,
-    a_node_that_somebody_deletes_is_a_loss,
+    a_node_that_a_third_party_deletes_is_a_loss,
     a_held_node_is_watched_soon_however_long_the_session_timeout_is,
     which_types_may_go_to_other_threads,
 ];

@@ -1,4 +1,4 @@
-//! A lock that stays with the process between two holds, while nobody else asks for it.
+//! A lock that stays with the process between two holds, while no other contender asks for it.
 use crate::support::{
     Proxy, Shared,
     contend::{Section, session, spawn_waiting, until_queue},
@@ -32,7 +32,7 @@ fn through_a_proxy(at: &str) -> (Proxy, ZkSession) {
 }
 
 /// The guard is the last handle of its mutex and of its session. Its drop releases the kept node
-/// and closes the session, and nothing of that is a lost lock.
+/// and closes the session. Neither of the two is a lost lock.
 fn the_last_handle_of_all_lets_it_go_without_a_warning() {
     let at = Shared::chroot();
     let guard = kept(&session(&at), FOR_EVER).lock().unwrap();
@@ -49,10 +49,10 @@ fn taken_again_it_is_the_same_node_with_another_token() {
     let (path, token, lost) = (first.path().to_owned(), first.fencing_token(), first.lost());
     drop(first);
     until_queue(&at, LOCK, 1);
-    // Another thread, and one that only tries.
+    // Another thread locks it, and a thread that only tries.
     thread::scope(|scope| {
         let second = scope.spawn(|| {
-            let guard = mutex.try_lock().unwrap().expect("it is kept");
+            let guard = mutex.try_lock().unwrap().expect("the lock is kept");
             (guard.path().to_owned(), guard.fencing_token())
         });
         let (second_path, second_token) = second.join().unwrap();
@@ -64,7 +64,7 @@ fn taken_again_it_is_the_same_node_with_another_token() {
     until_empty(&at, LOCK);
 }
 
-fn somebody_else_gets_it_at_once() {
+fn another_contender_gets_a_kept_lock_at_once() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (mutex, other) = (kept(&ours, FOR_EVER), ZkMutex::new(&theirs, LOCK).unwrap());
@@ -78,7 +78,7 @@ fn somebody_else_gets_it_at_once() {
     until_empty(&at, LOCK);
 }
 
-fn somebody_who_came_while_it_was_held_gets_it_at_the_release() {
+fn a_contender_that_came_while_it_was_held_gets_it_at_the_release() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (mutex, other) = (kept(&ours, FOR_EVER), ZkMutex::new(&theirs, LOCK).unwrap());
@@ -149,7 +149,7 @@ fn threads_that_pass_it_on_among_themselves_let_another_process_in() {
     let got = thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                // Held for so long that some thread waits at each release.
+                // Each hold is so long that some thread waits at each release.
                 while !is_over.load(Ordering::Relaxed) {
                     let _guard = mutex.lock().unwrap();
                     thread::sleep(Duration::from_millis(2));
@@ -161,7 +161,7 @@ fn threads_that_pass_it_on_among_themselves_let_another_process_in() {
         is_over.store(true, Ordering::Relaxed);
         got
     });
-    assert!(got.unwrap(), "it never left the process");
+    assert!(got.unwrap(), "the lock never left the process");
     drop(mutex);
     until_empty(&at, LOCK);
 }
@@ -172,7 +172,7 @@ fn its_time_ends_in_the_next_session_too() {
     let mutex = kept(&ours, Duration::from_secs(3));
     drop(mutex.lock().unwrap());
     let id = ours.session_id().expect("a session");
-    expire(&proxy, &at); // and with the session goes the timer that would have looked
+    expire(&proxy, &at); // the timer of the kept lock ends with its session
     until("another session", SOON, || {
         (ours.session_id().is_some_and(|now| now != id) && ours.state() == SessionState::Connected)
             .then_some(())
@@ -192,13 +192,13 @@ fn each_mutex_keeps_it_for_its_own_time() {
     }
     drop(short.lock().unwrap());
     let path = long.lock().unwrap().path().to_owned();
-    thread::sleep(Duration::from_millis(600)); // the short time passes
+    thread::sleep(Duration::from_millis(600)); // longer than the short time
     assert_eq!(long.lock().unwrap().path(), path);
     drop((long, short));
     until_empty(&at, LOCK);
 }
 
-fn asked_back_it_is_let_go() {
+fn a_kept_lock_with_a_revocation_request_is_released() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (mutex, other) = (kept(&ours, FOR_EVER), ZkMutex::new(&theirs, LOCK).unwrap());
@@ -232,15 +232,15 @@ fn threads_and_sessions_that_keep_it_exclude_each_other() {
 
 scenarios![
     taken_again_it_is_the_same_node_with_another_token,
-    somebody_else_gets_it_at_once,
-    somebody_who_came_while_it_was_held_gets_it_at_the_release,
+    another_contender_gets_a_kept_lock_at_once,
+    a_contender_that_came_while_it_was_held_gets_it_at_the_release,
     it_goes_when_its_time_is_over,
     a_lost_session_takes_it_along,
     a_reconnection_lets_it_go,
     threads_that_pass_it_on_among_themselves_let_another_process_in,
     its_time_ends_in_the_next_session_too,
     each_mutex_keeps_it_for_its_own_time,
-    asked_back_it_is_let_go,
+    a_kept_lock_with_a_revocation_request_is_released,
     threads_and_sessions_that_keep_it_exclude_each_other,
     the_last_handle_of_all_lets_it_go_without_a_warning,
 ];

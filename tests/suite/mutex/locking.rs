@@ -61,7 +61,7 @@ fn three_deep_nesting() {
     assert_eq!([first.hold_count(), second.hold_count(), third.hold_count()], [3; 3]);
     assert!(first.path() == second.path() && second.path() == third.path());
     assert_eq!(queue(&at, LOCK).len(), 1);
-    drop(first); // in any order
+    drop(first); // guards may be dropped in any order
     assert_eq!((third.hold_count(), third.is_held()), (2, true));
     second.unlock().unwrap();
     assert_eq!((third.hold_count(), third.is_held()), (1, true));
@@ -120,7 +120,7 @@ fn persistent_acls_on_node_and_parents() {
     }
     guard.unlock().unwrap();
     assert_eq!(friend.children(&full_path(&at, LOCK)).unwrap(), [""; 0]);
-    drop(mutex.lock().unwrap()); // and once more, in parents that are ours alone
+    drop(mutex.lock().unwrap()); // once more, in parents that only this session uses
     until("the folder is empty", SOON, || {
         friend.children(&full_path(&at, LOCK)).unwrap().is_empty().then_some(())
     });
@@ -161,7 +161,7 @@ fn six_contenders_in_fifo_order() {
                 assert_eq!(
                     queue(at, LOCK).len(),
                     6 - i,
-                    "who came before is gone, who came later waits"
+                    "earlier contenders have released, later ones wait"
                 );
                 drop(guard);
             });
@@ -186,7 +186,7 @@ fn re_acquire_after_release() {
         nodes.push(thread::scope(|scope| scope.spawn(there).join().unwrap()));
     }
     let numbers: Vec<&str> = nodes.iter().map(|node| &node[node.len() - 10..]).collect();
-    assert!(numbers.is_sorted_by(|a, b| a < b), "each a new node: {nodes:?}");
+    assert!(numbers.is_sorted_by(|a, b| a < b), "each hold has a new node: {nodes:?}");
     until_empty(&at, LOCK);
 }
 
@@ -206,7 +206,7 @@ fn contenders_shows_the_holder() {
             }
         })
         .collect();
-    assert_eq!(mutexes[0].contenders().unwrap(), [], "no parent, nobody there");
+    assert_eq!(mutexes[0].contenders().unwrap(), [], "the parent does not exist");
     let before = SystemTime::now() - Duration::from_secs(2);
     let guard = mutexes[0].lock().unwrap();
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Names: whose nodes count as contenders, whose do not, and what ours look like.
+//! Names: which nodes count as contenders, which do not, and the names of our own.
 use crate::support::{
     Raw, Shared,
     contend::{session, spawn_waiting, until_queue},
@@ -23,7 +23,7 @@ fn contender_of(kind: &str) -> String {
     }
 }
 
-/// A lock of this layout waits for a contender of that kind, and for no longer than it is there.
+/// A lock with this layout waits for a contender of that kind, and only while it exists.
 fn waits_for(kind: &str, layout: Layout) {
     let at = Shared::chroot();
     let mut raw = Raw::connect(&at).unwrap();
@@ -130,7 +130,7 @@ fn junk_in_the_locks_folder_is_ignored_and_left_alone() {
     let sessions = [session(&at), session(&at)];
     let mutexes = sessions.each_ref().map(|session| ZkMutex::new(session, LOCK).unwrap());
     for _ in 0..2 {
-        mutexes[0].try_lock().unwrap().expect("nobody is there").unlock().unwrap();
+        mutexes[0].try_lock().unwrap().expect("there is no contender").unlock().unwrap();
         let guard = mutexes[0].lock().unwrap();
         let contenders = mutexes[0].contenders().unwrap();
         assert_eq!(
@@ -146,7 +146,7 @@ fn junk_in_the_locks_folder_is_ignored_and_left_alone() {
     }
     assert_eq!(queue(&at, LOCK), junk);
     let warnings = logged(Level::Warn, "no contenders");
-    assert_eq!(warnings.len(), 2, "one of each session's lock: {warnings:?}");
+    assert_eq!(warnings.len(), 2, "one warning for the lock of each session: {warnings:?}");
     assert!(
         warnings[0].contains(LOCK) && warnings[0].contains("11 of its children"),
         "{warnings:?}"
@@ -159,7 +159,7 @@ fn both_layouts_in_one_queue_are_an_error_in_the_log_once() {
     let one = ZkMutex::new(&ours, LOCK).unwrap();
     let other = ZkMutex::builder(&theirs, LOCK).layout(Layout::Kazoo).build().unwrap();
     for _ in 0..3 {
-        // They exclude each other all the same.
+        // The two still exclude each other.
         let guard = one.lock().unwrap();
         thread::scope(|scope| {
             let waiter = scope.spawn(|| other.lock().unwrap().unlock());
@@ -170,7 +170,7 @@ fn both_layouts_in_one_queue_are_an_error_in_the_log_once() {
         });
     }
     let errors = logged(Level::Error, "kazoo");
-    assert_eq!(errors.len(), 2, "one of each session's lock: {errors:?}");
+    assert_eq!(errors.len(), 2, "one error for the lock of each session: {errors:?}");
     assert!(
         errors
             .iter()

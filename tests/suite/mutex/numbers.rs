@@ -1,5 +1,5 @@
-//! Sequence numbers near and past their end: exclusion and order stay, the log says what to do, and
-//! the parent is renewed.
+//! Sequence numbers near and past their end: exclusion and order still hold, the log describes what
+//! to do, and the parent is renewed.
 use crate::support::{
     Raw, Server,
     contend::{Section, session, spawn_waiting, stat, until_queue},
@@ -19,7 +19,7 @@ use std::{
 use zk_mutex::{ZkMutex, ZkSession};
 
 const LOCK: &str = "/orders";
-/// From here on a release tries to renew the parent.
+/// From this number on a release tries to renew the parent.
 const HALF: i32 = 1 << 30;
 
 fn number_of(path: &str) -> i64 {
@@ -27,13 +27,13 @@ fn number_of(path: &str) -> i64 {
     number.parse().unwrap()
 }
 
-/// Somebody's contenders, their creates pipelined; the oldest first.
+/// Another client's contenders, made by pipelined creates; the oldest first.
 fn contenders_at_once(raw: &mut Raw, count: usize) -> Vec<String> {
     let names = (0..count).map(|_| format!("{LOCK}/_c_{}-lock-", uuid::Uuid::new_v4()));
     raw.create_at_once(&names.collect::<Vec<_>>(), EPHEMERAL_SEQUENTIAL).unwrap()
 }
 
-/// The same, until some of their numbers have wrapped.
+/// The same, repeated until some of their numbers have wrapped.
 fn wrapped_contenders(raw: &mut Raw) -> Vec<String> {
     until("numbers wrap", SOON, || {
         let nodes = contenders_at_once(raw, 8);
@@ -101,7 +101,7 @@ fn contenders_keep_their_order_where_the_numbers_stick() {
         let contenders = mutexes[0].contenders().unwrap();
         let numbers: Vec<i64> =
             contenders.iter().map(|c| c.sequence - i64::from(i32::MAX)).collect();
-        assert_eq!(numbers, [-2, -1, 0, 0, 0, 0, 0], "they stick where they end");
+        assert_eq!(numbers, [-2, -1, 0, 0, 0, 0, 0], "the numbers stick at their end");
         let owners: Vec<_> = contenders.iter().map(|c| Some(c.session_id)).collect();
         assert_eq!(owners, sessions.iter().map(ZkSession::session_id).collect::<Vec<_>>());
         assert!(mutexes[6].try_lock().is_ok_and(|got| got.is_none()) && order.is_empty());
@@ -117,7 +117,7 @@ fn contenders_keep_their_order_where_the_numbers_stick() {
     sessions.iter().for_each(|session| session.close().unwrap());
 }
 
-/// One error of each lock that has met such numbers, and nothing else.
+/// Checks that each lock that has met such numbers has logged one error, and nothing else.
 fn says_what_to_do(locks: usize) {
     let errors = logged(Level::Error, "");
     assert!(!errors.is_empty() && errors.len() <= locks, "{errors:?}");
@@ -133,10 +133,10 @@ fn threads_exclude_each_other_where_the_numbers_stick_and_wrap() {
     let sessions = [session(&at), session(&at)];
     let (section, done) = (Section::default(), AtomicBool::new(false));
     let mut raw = Raw::connect(&at).unwrap();
-    // Not empty, the parent is not renewed.
+    // A parent that is not empty is not renewed.
     let keeps = raw.create(&format!("{LOCK}/keeps-it"), b"", PERSISTENT).unwrap();
     let numbers = thread::scope(|scope| {
-        // Somebody's pipelined creates, of which some wrap, stand among ours.
+        // Another client's pipelined creates, some of which wrap, are among ours.
         let pipelines = scope.spawn(|| {
             let mut raw = Raw::connect(&at).unwrap();
             let mut numbers = Vec::new();
@@ -185,7 +185,8 @@ fn a_wrapped_number_ahead_or_behind_is_placed_by_its_age() {
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || mutex.lock().unwrap().is_held());
         until_queue(&at, LOCK, ahead.len() + 1);
-        // Its numbers are lower than ours, its nodes are younger: they do not hold us up.
+        // The numbers of these nodes are lower than ours, but the nodes are younger, so they are
+        // not ahead.
         let behind = wrapped_contenders(&mut raw);
         for node in &ahead {
             raw.sync().unwrap();

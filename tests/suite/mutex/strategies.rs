@@ -1,4 +1,5 @@
-//! What waiters watch: who is woken under each strategy, and that the queue is one for both.
+//! The watches of waiters: which waiters are woken under each strategy, and that both strategies
+//! use one queue.
 use crate::support::{
     Shared,
     contend::{Section, session, spawn_waiting, until_queue},
@@ -19,7 +20,7 @@ fn mutex(session: &ZkSession, strategy: WaitStrategy) -> ZkMutex {
     ZkMutex::builder(session, LOCK).wait_strategy(strategy).build().unwrap()
 }
 
-/// How many watch events of this kind the server has sent.
+/// The number of watch events of this kind that the server has sent.
 fn events(server: &TestServer, kind: EventKind) -> usize {
     server.events().iter().filter(|event| event.kind == kind).count()
 }
@@ -32,7 +33,7 @@ fn a_release_wakes_one_waiter_or_the_herd() {
         let mutexes: Vec<_> = sessions.iter().map(|session| mutex(session, strategy)).collect();
         let granted = Mutex::new(Vec::new());
         let held = mutexes[0].lock().unwrap();
-        until_watched(&at, &held); // its node is watched now, not at some time later
+        until_watched(&at, &held); // the watch on its node is set before the count
         let (gate, go_on) = crossbeam_channel::bounded::<()>(0);
         thread::scope(|scope| {
             for (number, lock) in mutexes.iter().enumerate().skip(1) {
@@ -43,12 +44,13 @@ fn a_release_wakes_one_waiter_or_the_herd() {
                     let _ = go_on.recv();
                 });
                 until_queue(&at, LOCK, number + 1);
-                // One watch on what it waits for, and one on its own node, as the holder has.
+                // One watch on the node or list that it waits for, and one on its own node, as the
+                // holder has.
                 until("all watch", SOON, || (server.watch_count() == 1 + 2 * number).then_some(()));
             }
             server.clear_log();
             held.unlock().unwrap();
-            until("the next one has it", SOON, || (*granted.lock() == [1]).then_some(()));
+            until("the next waiter has the lock", SOON, || (*granted.lock() == [1]).then_some(()));
             let woken = match strategy {
                 WaitStrategy::Parent => {
                     until("all are woken", SOON, || {
@@ -58,9 +60,10 @@ fn a_release_wakes_one_waiter_or_the_herd() {
                 }
                 _ => 0,
             };
-            thread::sleep(Duration::from_millis(200)); // and nobody else
+            thread::sleep(Duration::from_millis(200)); // no other waiter is woken
             assert_eq!(events(&server, EventKind::ChildrenChanged), woken, "{strategy:?}");
-            // Of the node itself are told who released it, and whoever waits for it.
+            // The deletion of the node itself is reported to the session that released it, and to
+            // waiters that watch it.
             let told = 1 + usize::from(strategy == WaitStrategy::Predecessor);
             assert_eq!(events(&server, EventKind::Deleted), told, "{strategy:?}");
             drop(gate);
@@ -119,7 +122,7 @@ fn a_herd_is_granted_in_the_order_of_the_queue() {
     until_empty(&at, LOCK);
 }
 
-fn a_herds_readers_and_writers_wait_for_whom_they_must() {
+fn a_herds_readers_and_writers_wait_for_the_right_nodes() {
     let at = Shared::chroot();
     let sessions = [session(&at), session(&at), session(&at)];
     let lock = |session| {
@@ -141,12 +144,12 @@ fn a_herds_readers_and_writers_wait_for_whom_they_must() {
     until_empty(&at, LOCK);
 }
 
-fn who_only_tries_leaves_no_watch() {
+fn a_thread_that_only_tries_leaves_no_watch() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
     let held = mutex(&theirs, WaitStrategy::Predecessor).lock_timeout(SOON).unwrap().is_some();
     assert!(held);
-    until_empty(&at, LOCK); // and the folder is there
+    until_empty(&at, LOCK); // and the folder exists
     let tried = mutex(&ours, WaitStrategy::Parent);
     assert!(tried.try_lock().unwrap().is_some());
     until_empty(&at, LOCK);
@@ -170,7 +173,7 @@ scenarios![
     a_release_wakes_one_waiter_or_the_herd on embedded,
     waiters_of_both_strategies_stand_in_one_queue,
     a_herd_is_granted_in_the_order_of_the_queue,
-    a_herds_readers_and_writers_wait_for_whom_they_must,
-    who_only_tries_leaves_no_watch on embedded,
+    a_herds_readers_and_writers_wait_for_the_right_nodes,
+    a_thread_that_only_tries_leaves_no_watch on embedded,
     users_of_one_lock_in_one_session_wait_alike,
 ];

@@ -1,4 +1,4 @@
-//! Threads of one process, and processes among each other: who is next, and what a hand-over costs.
+//! Threads of one process, and several processes: the order of turns, and the cost of a hand-over.
 use crate::support::{
     OpKind, Shared,
     contend::{Section, proxied, session, spawn_waiting, until_queue},
@@ -17,8 +17,8 @@ use zk_mutex::ZkMutex;
 
 const LOCK: &str = "/locks/orders";
 
-/// Six threads queue up behind a holder, who lets go: the order they get the lock in, with the
-/// nodes of their guards.
+/// Six threads queue up behind a holder, which then releases. Returns the order in which they get
+/// the lock, with the nodes of their guards.
 fn six_threads_in_turn(mutex: &ZkMutex) -> (Vec<usize>, Vec<String>) {
     let (tell, told) = bounded(6);
     let mut nodes = Vec::new();
@@ -59,7 +59,7 @@ fn a_hand_over_within_the_bound_makes_no_new_node() {
     assert_eq!(order, [0, 1, 2, 3, 4, 5]);
     assert_eq!(nodes.iter().collect::<HashSet<_>>().len(), 1, "{nodes:?}");
     until_empty(&at, LOCK);
-    // The parent is not there at the first attempt.
+    // The parent does not exist at the first attempt.
     let created = proxy.requests().into_iter().filter(|request| request.kind == OpKind::Create);
     let created: Vec<String> =
         created.filter_map(|r| r.path).filter(|path| path.contains("-lock-")).collect();
@@ -103,7 +103,7 @@ fn another_process_gets_its_turn_within_the_hand_over_bound() {
         }
         for _ in 0..5 {
             let before = section.counter();
-            until("the others are at it", SOON, || (section.counter() > before + 10).then_some(()));
+            until("the others count", SOON, || (section.counter() > before + 10).then_some(()));
             let start = Instant::now();
             let got = other.lock_timeout(SOON).unwrap();
             let took = start.elapsed();
@@ -123,7 +123,7 @@ fn processes_and_their_threads_exclude_each_other() {
     thread::scope(|scope| {
         for (i, session) in (0..12).map(|i| (i, &sessions[i % 3])) {
             let section = &section;
-            // One lets go at once, one now and then, one as late as it may.
+            // One releases at once, one now and then, one as late as it may.
             let bound = [Duration::ZERO, Duration::from_millis(2), SOON][i % 3];
             scope.spawn(move || {
                 let mutex = ZkMutex::builder(session, LOCK).hand_over(bound).build().unwrap();
@@ -132,7 +132,7 @@ fn processes_and_their_threads_exclude_each_other() {
                         mutex
                             .lock_timeout(Duration::from_secs(60))
                             .unwrap()
-                            .expect("its turn comes")
+                            .expect("the process gets its turn")
                     } else {
                         mutex.lock().unwrap()
                     };
@@ -153,7 +153,7 @@ fn a_timed_wait_in_the_local_queue_leaves_the_others_in_order() {
     let at = Shared::chroot();
     let mutex = ZkMutex::new(&session(&at), LOCK).unwrap();
     let (tell, told) = bounded(2);
-    let wait = Duration::from_secs(3); // the next one queues up meanwhile
+    let wait = Duration::from_secs(3); // the next thread queues up meanwhile
     thread::scope(|scope| {
         let guard = mutex.lock().unwrap();
         let queue = |i| {

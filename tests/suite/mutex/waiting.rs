@@ -1,4 +1,4 @@
-//! Ends of a wait other than the lock: one try, a timeout, a cancel token.
+//! Waits that end without the lock: by a single try, a timeout, or a cancel token.
 use crate::support::{
     OpKind, Shared,
     contend::{proxied, session, spawn_waiting, until_queue},
@@ -13,7 +13,7 @@ use std::{
 use zk_mutex::{CancelToken, Cause, Error, Wait, ZkMutex};
 
 const LOCK: &str = "/locks/orders";
-/// What a wait may take beyond its time on a busy machine.
+/// How much longer a wait may take on a busy machine.
 const SLACK: Duration = Duration::from_millis(1500);
 
 fn try_leaves_no_node() {
@@ -25,7 +25,7 @@ fn try_leaves_no_node() {
     assert!(theirs.try_lock().unwrap().is_none());
     assert_eq!(queue(&at, LOCK), held);
     guard.unlock().unwrap();
-    theirs.try_lock().unwrap().expect("it is free").unlock().unwrap();
+    theirs.try_lock().unwrap().expect("the lock is free").unlock().unwrap();
     assert_eq!(queue(&at, LOCK), [""; 0]);
 }
 
@@ -38,7 +38,7 @@ fn try_lock_costs_one_read_and_no_write_while_somebody_else_holds() {
     for _ in 0..3 {
         proxy.clear();
         assert!(mutex.try_lock().unwrap().is_none());
-        // The session's own pings and syncs may come.
+        // The session may send its own pings and syncs.
         let sent: Vec<_> =
             proxy.requests().into_iter().filter(|r| ![9, 11].contains(&r.opcode)).collect();
         assert_eq!(sent.len(), 1, "{sent:?}");
@@ -117,16 +117,20 @@ fn cancelling_is_sticky_and_takes_no_lock_away() {
     let token = CancelToken::new();
     let guard = mutex.lock_with(Wait::forever().cancelled_by(&token)).unwrap().unwrap();
     token.cancel();
-    assert!(guard.is_held() && guard.check().is_ok(), "what was granted stays");
+    assert!(guard.is_held() && guard.check().is_ok(), "the granted lock stays");
     guard.unlock().unwrap();
     proxy.clear();
     for _ in 0..2 {
         let refused = mutex.lock_with(Wait::forever().cancelled_by(&token)).map(drop);
-        assert_eq!(refused, Err(Error::Cancelled { path: LOCK.into() }), "though the lock is free");
+        assert_eq!(
+            refused,
+            Err(Error::Cancelled { path: LOCK.into() }),
+            "although the lock is free"
+        );
     }
     drop(mutex.lock_with(Wait::forever().cancelled_by(&CancelToken::new())).unwrap());
     until_empty(&at, LOCK);
-    assert_eq!(proxy.count(OpKind::Create), 1, "nothing was sent for the cancelled");
+    assert_eq!(proxy.count(OpKind::Create), 1, "nothing was sent for the cancelled calls");
     session.close().unwrap();
 }
 
@@ -153,8 +157,8 @@ fn a_grant_that_wins_the_race_against_cancel_is_returned() {
             }
             waiter.join().unwrap();
         });
-        // Either way it is free again.
-        drop(mutex.lock_timeout(SOON).unwrap().expect("nobody has it"));
+        // In both cases the lock is free again.
+        drop(mutex.lock_timeout(SOON).unwrap().expect("the lock is free"));
     }
     until_empty(&at, LOCK);
 }
@@ -187,7 +191,7 @@ fn a_timeout_beyond_the_clock_is_no_timeout() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (mutex, other) = (ZkMutex::new(&ours, LOCK).unwrap(), ZkMutex::new(&theirs, LOCK).unwrap());
-    drop(mutex.lock_timeout(Duration::MAX).unwrap().expect("it is free"));
+    drop(mutex.lock_timeout(Duration::MAX).unwrap().expect("the lock is free"));
     until_empty(&at, LOCK);
     thread::scope(|scope| {
         let guard = other.lock().unwrap();
@@ -207,9 +211,9 @@ fn a_deadline_in_the_past_says_only_what_is_known_here() {
     let past = Wait::until(Instant::now());
     match mutex.lock_with(past.clone()) {
         Err(Error::Unavailable { path, cause: Cause::Deadline, .. }) => assert_eq!(path, LOCK),
-        other => panic!("whether it is free takes an answer: {other:?}"),
+        other => panic!("only the server knows whether the lock is free: {other:?}"),
     }
-    assert_eq!(proxy.count(OpKind::Create.on(LOCK)), 0, "nothing is sent for nothing");
+    assert_eq!(proxy.count(OpKind::Create.on(LOCK)), 0, "no create is sent");
     let guard = mutex.lock().unwrap();
     thread::scope(|scope| {
         let elsewhere = scope.spawn(|| mutex.lock_with(past).map(|got| got.is_some()));

@@ -1,4 +1,4 @@
-//! The runner, and the servers and proxies that scenarios stand on.
+//! Tests of the tests' tools: the runner, the servers and the proxies.
 pub mod selftest;
 pub mod traps;
 

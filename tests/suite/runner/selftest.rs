@@ -1,4 +1,4 @@
-//! The support proves itself: the runner, the servers, the proxy's switches and the ensemble.
+//! Tests of the tools: the runner, the servers, the proxy's faults and the ensemble.
 use crate::support::{
     Direction, Ensemble, Isolation, OpKind, Proxy, Raw, Server, Shared,
     raw::{self, EPHEMERAL, EPHEMERAL_SEQUENTIAL, PERSISTENT, SEQUENTIAL},
@@ -56,7 +56,10 @@ fn runner_fails_what_panics_dies_hangs_or_leaves_something_behind() {
         .find_map(|line| line.trim().strip_prefix("Process ")?.split(' ').next())
         .unwrap();
     let state = fs::read_to_string(format!("/proc/{left}/stat")).unwrap_or_default();
-    assert!(state.is_empty() || state.contains(") Z "), "what was left behind was killed: {state}");
+    assert!(
+        state.is_empty() || state.contains(") Z "),
+        "the process that was left behind was killed: {state}"
+    );
     let (ok, said) = run(&["--exact", "none::runner::traps::ends_its_thread_a_little_late"]);
     assert!(
         ok && said
@@ -108,8 +111,8 @@ fn one_switch_chooses_the_server_and_the_run_says_what_it_leaves_out() {
             "{said}"
         );
     }
-    // Arguments that name only what is left out are no success; those for another binary are none
-    // of our business.
+    // If the arguments name only scenarios that are left out, the run fails. Arguments for
+    // another binary are ignored.
     let ensembles = "members_of_an_ensemble_let_in_no_more_than_there_are";
     let (ok, _, said) = run("embedded", &[ensembles]);
     assert!(
@@ -163,13 +166,13 @@ fn paused_server_is_silent_until_it_resumes() {
     let server = Server::start();
     let mut raw = Raw::connect(&server.connect_string()).unwrap();
     server.pause();
-    assert!(TcpStream::connect(server.address()).is_ok(), "its kernel still takes connections");
+    assert!(TcpStream::connect(server.address()).is_ok(), "the kernel still accepts connections");
     let (resumed, answered) = thread::scope(|scope| {
         let ping = scope.spawn(|| {
             raw.ping().unwrap();
             Instant::now()
         });
-        thread::sleep(Duration::from_millis(300)); // long enough for an answer that must not come
+        thread::sleep(Duration::from_millis(300)); // long enough for an answer, which must not come
         let resumed = Instant::now();
         server.resume();
         (resumed, ping.join().unwrap())
@@ -231,7 +234,7 @@ fn session_closed_by_a_second_connection_loses_its_ephemerals() {
     raw::expire(&address, id, &password).unwrap();
     let mut looker = Raw::connect(&address).unwrap();
     assert_eq!(looker.exists(&node).unwrap(), None);
-    assert!(owner.ping().is_err(), "its connection was closed");
+    assert!(owner.ping().is_err(), "the owner's connection is closed");
     let again = Raw::with_session(&address, id, &password).map(drop);
     assert_eq!(again.unwrap_err().code(), Some(raw::SESSION_EXPIRED));
 }
@@ -245,7 +248,7 @@ fn proxied() -> (Proxy, Raw, String) {
     (proxy, raw, format!("/{path}"))
 }
 
-/// The same path seen past the proxy.
+/// Whether the same path exists, seen without the proxy.
 fn exists(path: &str) -> bool {
     Raw::connect(&Shared::connect_string()).unwrap().exists(path).unwrap().is_some()
 }
@@ -317,7 +320,7 @@ fn black_hole_holds_everything_until_it_closes() {
         assert_eq!(
             newcomer.read(&mut [0]).unwrap_err().kind(),
             ErrorKind::WouldBlock,
-            "taken, but silent"
+            "the connection is accepted, but silent"
         );
         assert!(!create.is_finished() && !exists(&node));
         proxy.black_hole(false);
@@ -346,14 +349,14 @@ fn held_replies_pass_when_they_are_told_to_and_later_ones_wait() {
     proxy.clear();
     proxy.hold_replies(true);
     thread::scope(|scope| {
-        // The creates go together, the deletes each behind the answer to the one before.
+        // The creates go together, and each delete follows the answer to the one before.
         let client = scope.spawn(|| {
             raw.create_at_once(&nodes, PERSISTENT).unwrap();
             nodes.iter().for_each(|node| raw.delete(node).unwrap());
         });
         for sent in [3, 4, 5, 6] {
             until("the flight is sent", SOON, || (proxy.requests().len() == sent).then_some(()));
-            until("its replies are at the proxy", SOON, || (proxy.unanswered() == 0).then_some(()));
+            until("the replies are at the proxy", SOON, || (proxy.unanswered() == 0).then_some(()));
             assert!(!client.is_finished());
             assert_eq!(proxy.requests().len(), sent);
             proxy.pass_replies();
@@ -403,7 +406,7 @@ fn silenced_reply_leaves_the_node_and_an_open_connection() {
         let create = scope.spawn(|| raw.create(&node, b"", PERSISTENT));
         swallowed.wait();
         assert!(exists(&node) && !create.is_finished());
-        Raw::connect(&proxy.connect_string()).unwrap().ping().unwrap(); // others pass
+        Raw::connect(&proxy.connect_string()).unwrap().ping().unwrap(); // other connections work
         proxy.cut();
         assert_eq!(create.join().unwrap().unwrap_err().code(), None);
     });
@@ -428,7 +431,7 @@ fn half_open_connection_is_closed_for_the_server_alone() {
     proxy.half_open();
     thread::scope(|scope| {
         let create = scope.spawn(|| raw.create(&format!("{path}/unheard"), b"", PERSISTENT));
-        // The session is well on another connection.
+        // The session works on another connection.
         let mut other = Raw::with_session(&proxy.connect_string(), id, &password).unwrap();
         other.create(&format!("{path}/well"), b"", PERSISTENT).unwrap();
         assert!(!create.is_finished() && !exists(&format!("{path}/unheard")));
@@ -475,7 +478,7 @@ fn killed_server_ends_the_connections_through_a_proxy() {
     Raw::with_session(&proxy.connect_string(), id, &password).unwrap().ping().unwrap();
 }
 
-/// Isolates a follower, and heals it.
+/// Isolates a follower and ends the isolation.
 fn isolated_follower(how: Isolation) {
     let ensemble = Ensemble::start(3);
     let leader = ensemble.leader();
@@ -489,7 +492,7 @@ fn isolated_follower(how: Isolation) {
     until("the isolated follower stops serving", Duration::from_secs(30), || {
         (!ensemble.serves(cut_off)).then_some(())
     });
-    until("its clients are cut", SOON, || raw.ping().is_err().then_some(()));
+    until("the follower's clients are cut", SOON, || raw.ping().is_err().then_some(()));
     raw.abandon();
     assert_eq!(ensemble.leader(), leader);
     let mut there = Raw::connect(&ensemble.member(other).connect_string()).unwrap();
@@ -552,7 +555,7 @@ fn ensemble_survives_a_killed_member_and_takes_it_back() {
         Server::real().tick(Duration::from_secs(2)).min_session(Duration::from_secs(4)),
     );
     let mut raw = Raw::connect_timeout(&ensemble.connect_string(), Duration::from_secs(1)).unwrap();
-    assert_eq!(raw.timeout(), Duration::from_secs(4), "the shortest allowed");
+    assert_eq!(raw.timeout(), Duration::from_secs(4), "the shortest timeout allowed");
     raw.ping().unwrap();
     drop(raw);
     let leader = ensemble.leader();
@@ -565,7 +568,7 @@ fn ensemble_survives_a_killed_member_and_takes_it_back() {
 scenarios![
     runner_fails_what_panics_dies_hangs_or_leaves_something_behind on none,
     one_switch_chooses_the_server_and_the_run_says_what_it_leaves_out on none,
-    // Only Java is another process.
+    // Only Java is a process of its own.
     java_dies_with_a_test_process_that_is_killed on real,
     shared_server_gives_each_scenario_a_chroot_of_its_own,
     server_keeps_its_data_over_a_kill,
@@ -589,7 +592,7 @@ scenarios![
     dropped_request_never_reaches_the_server,
     injected_bytes_reach_the_client,
     killed_server_ends_the_connections_through_a_proxy,
-    // Ensembles are real only.
+    // Only real servers form ensembles.
     follower_in_a_black_hole_stops_serving_and_recovers on real,
     follower_cut_off_stops_serving_and_recovers on real,
     isolated_leader_is_replaced_and_follows_after_healing on real,

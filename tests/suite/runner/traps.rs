@@ -1,4 +1,5 @@
-//! Scenarios the runner has to fail (one has to pass). They run only inside `runner::selftest`.
+//! Scenarios that the runner has to fail (one has to pass). They run only inside
+//! `runner::selftest`.
 use crate::support::{Server, scenarios};
 use std::{
     mem,

@@ -1,5 +1,5 @@
-//! What can go wrong with a read/write lock only: a downgrade in the middle, a node that readers
-//! share, readers and writers mixed.
+//! Faults that only a read/write lock has: in the middle of a downgrade, at a node that readers
+//! share, and with readers and writers mixed.
 use crate::{
     rwlock::locking::Room,
     support::{
@@ -35,7 +35,7 @@ fn lock(session: &ZkSession) -> ZkRwLock {
     ZkRwLock::new(session, LOCK).unwrap()
 }
 
-/// Whose threads share one node for as long as the scenario lasts.
+/// A lock whose threads share one node for the whole scenario.
 fn sharing(session: &ZkSession) -> ZkRwLock {
     ZkRwLock::builder(session, LOCK).hand_over(Duration::from_secs(60)).build().unwrap()
 }
@@ -48,7 +48,7 @@ fn name(path: &str) -> &str {
 fn until_just(at: &str, mut paths: Vec<&str>) {
     paths = paths.into_iter().map(name).collect();
     paths.sort_unstable();
-    until("those nodes and no others are in the queue", SOON, || {
+    until("exactly these nodes are in the queue", SOON, || {
         let mut names = queue(at, LOCK);
         names.sort_unstable();
         (names == paths).then_some(())
@@ -70,7 +70,7 @@ fn downgrade_whose_create_or_its_answer_is_lost_leaves_one_read_node() {
         assert_eq!(
             (server.pending_faults(), server.count(Op::Create.on(READ))),
             (0, 2),
-            "lost, and again"
+            "one create for the lost answer, and one after it"
         );
         assert!(writing.is_held() && reading.is_held());
         until_just(&at, vec![writing.path(), reading.path()]);
@@ -92,7 +92,7 @@ fn downgrade_given_up_in_the_middle_leaves_the_write_and_nothing_else() {
     let (ours, theirs) = (session(&at), session(&at));
     let (lock, other) = (lock(&ours), lock(&theirs));
     let writing = lock.write().unwrap();
-    // Before it is applied, and after.
+    // The call ends before the create is applied, and after.
     for silenced in [false, true] {
         let held = (!silenced).then(|| server.hold_requests(Op::Create.on(READ)));
         if silenced {
@@ -105,13 +105,13 @@ fn downgrade_given_up_in_the_middle_leaves_the_write_and_nothing_else() {
         assert!(writing.is_held());
         if silenced {
             assert_eq!(server.pending_faults(), 0);
-            server.cut_connections(); // what else would end the silence, after a while
+            server.cut_connections(); // the silence would end later by itself
         }
         drop(held);
         until_just(&at, vec![writing.path()]);
         assert!(writing.is_held() && other.try_read().is_ok_and(|none| none.is_none()));
     }
-    // And it can be asked for again.
+    // The downgrade can be repeated.
     let reading = lock.read().unwrap();
     drop(writing);
     until_just(&at, vec![reading.path()]);
@@ -160,13 +160,13 @@ fn downgrade_of_a_write_whose_node_is_deleted_meanwhile_is_lost() {
                 let said = lock.read().map(|reading| reading.is_held());
                 let lost =
                     Error::Lost { path: writing.path().into(), reason: LossReason::NodeDeleted };
-                assert_eq!(said, Err(lost), "others may have come in between");
+                assert_eq!(said, Err(lost), "others may have held the lock in between");
                 assert!(!writing.is_held());
             });
             let write = told.recv_timeout(SOON).unwrap();
             assert!(held.wait(SOON));
-            // A watch that a change has used up is set again behind the create, and tells of the
-            // end too late.
+            // A watch that a change has used up is set again after the create, and reports the
+            // deletion too late.
             let set_again = lose_watch.then(|| {
                 raw(&at).set_data(&write, b"revoke").unwrap();
                 server.hold_requests(Op::GetData.on(WRITE))
@@ -217,7 +217,7 @@ fn readers_that_share_a_node_lose_it_together() {
                 let reading = lock.read().unwrap();
                 let lost = reading.lost();
                 inside.fetch_add(1, SeqCst);
-                assert!(lost.wait(SOON * 2).is_some(), "each is told");
+                assert!(lost.wait(SOON * 2).is_some(), "each reader is notified");
                 let reason = lost.reason().unwrap();
                 assert!(
                     matches!(reason, LossReason::SessionExpired | LossReason::NodeDeleted),
@@ -227,8 +227,8 @@ fn readers_that_share_a_node_lose_it_together() {
                 let gone = Err(Error::Lost { path: reading.path().into(), reason });
                 assert_eq!(reading.check(), gone);
                 assert_eq!(lock.read().map(drop), gone, "no second hold on top of a lost one");
-                over.wait(); // others read now
-                assert_eq!(reading.unlock(), gone, "the last of them and the others alike");
+                over.wait(); // the other readers may continue
+                assert_eq!(reading.unlock(), gone, "the last reader gets the same error");
                 assert!(lock.read().unwrap().is_held());
             });
         }
@@ -264,7 +264,7 @@ fn shared_node_goes_with_its_last_reader() {
                 scope.spawn(move || {
                     let reading = lock.read().unwrap();
                     inside.fetch_add(1, SeqCst);
-                    until("it is this one's turn to go", SOON * 2, || {
+                    until("it is this reader's turn to leave", SOON * 2, || {
                         (turn.load(SeqCst) >= place).then_some(())
                     });
                     assert!(reading.is_held());
@@ -279,7 +279,7 @@ fn shared_node_goes_with_its_last_reader() {
             let node = until_queue(&at, LOCK, 1);
             for place in 1..READERS {
                 turn.store(place, SeqCst);
-                until("it is gone", SOON, || {
+                until("the reader has left", SOON, || {
                     (inside.load(SeqCst) == READERS - place).then_some(())
                 });
                 assert!(other.try_write().unwrap().is_none());
@@ -289,7 +289,7 @@ fn shared_node_goes_with_its_last_reader() {
                 );
             }
             turn.store(READERS, SeqCst);
-            assert!(other.write_timeout(SOON).unwrap().is_some(), "nobody reads any more");
+            assert!(other.write_timeout(SOON).unwrap().is_some(), "all readers have left");
         });
         assert_eq!(server.pending_faults(), 0);
         until_empty(&at, LOCK);
@@ -304,7 +304,7 @@ fn readers_in_line_come_in_with_the_one_ahead_up_to_a_writer() {
     server.clear_log();
     thread::scope(|scope| {
         let lock = &lock;
-        // Each leaves at once: who comes one by one finds nobody to join.
+        // Each leaves at once: readers that come one by one find no reader to join.
         let read = move || drop(lock.read().unwrap());
         let write = move || drop(lock.write().unwrap());
         let ahead: Vec<_> = (0..5).map(|_| spawn_waiting(scope, read)).collect();
@@ -319,11 +319,11 @@ fn readers_in_line_come_in_with_the_one_ahead_up_to_a_writer() {
 
 // ---- all at once ----
 
-fn flapping_connections_let_nobody_in_beside_a_writer() {
+fn flapping_connections_grant_no_other_beside_a_writer() {
     const CUTS: usize = 60;
     const ROUNDS: usize = 15;
     let (server, at) = start();
-    // Back at once: the more cuts in little time.
+    // It reconnects at once, so that more cuts fit into the time.
     let eager =
         RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
     let sessions = [(); 2].map(|()| {
@@ -360,7 +360,7 @@ fn flapping_connections_let_nobody_in_beside_a_writer() {
                 }
             });
         }
-        // As soon as somebody is connected again, and until much was done in between.
+        // The cuts come as soon as a session is connected again, until much was done in between.
         let cuts = flap(&server, 4, CUTS, ROUNDS * 6, || rounds.load(SeqCst));
         println!("{} rounds over {cuts} cuts", rounds.load(SeqCst));
         calm.store(true, SeqCst);
@@ -373,15 +373,15 @@ fn flapping_connections_let_nobody_in_beside_a_writer() {
     assert_eq!(
         sessions.each_ref().map(ZkSession::session_id),
         ids,
-        "swept by the sessions, not with them"
+        "the sessions are the same, so they have deleted the nodes"
     );
 }
 
-/// On both servers.
+/// Runs on both servers.
 fn readers_and_writers_keep_their_order_over_a_restart() {
     let server = Server::start();
     let at = server.connect_string();
-    // A server takes its time to start on a busy machine, and must be back within the lease.
+    // On a busy machine a server starts slowly, and it must be back within the lease.
     let sessions: Vec<_> = (0..7).map(|_| session_of(&at, Duration::from_secs(36))).collect();
     let locks: Vec<_> = sessions.iter().map(lock).collect();
     let ids: Vec<_> = sessions.iter().map(ZkSession::session_id).collect();
@@ -394,7 +394,7 @@ fn readers_and_writers_keep_their_order_over_a_restart() {
             scope.spawn(move || {
                 let pass = || {
                     order.lock().push(kind);
-                    thread::sleep(Duration::from_millis(20)); // who came too early would show
+                    thread::sleep(Duration::from_millis(20)); // a wrong grant would show
                 };
                 if kind == 'r' {
                     let reading = lock.read().unwrap();
@@ -437,6 +437,6 @@ scenarios![
     readers_that_share_a_node_lose_it_together on embedded,
     shared_node_goes_with_its_last_reader on embedded,
     readers_in_line_come_in_with_the_one_ahead_up_to_a_writer on embedded,
-    flapping_connections_let_nobody_in_beside_a_writer on embedded,
+    flapping_connections_grant_no_other_beside_a_writer on embedded,
     readers_and_writers_keep_their_order_over_a_restart,
 ];

@@ -1,5 +1,5 @@
-//! Readers and writers: who is let in beside whom, in which order, and what stands at the server
-//! meanwhile.
+//! Readers and writers: which of them hold the lock together, in which order they get it, and which
+//! nodes they have at the server.
 use crate::support::{
     OpKind, Raw, Shared,
     contend::{proxied, session, spawn_waiting, until_queue},
@@ -18,7 +18,8 @@ use zk_mutex::{Error, Layout, Wait, ZkMutex, ZkRwLock};
 const LOCK: &str = "/locks/config";
 const UUID: &str = "6f8ad2cc-3b5e-4f0c-9a57-0b8f9d3c1e42";
 
-/// Readers add one, a writer takes a thousand away: never both, never two writers.
+/// Readers add one, and a writer subtracts a thousand: a writer is never inside together with
+/// others.
 #[derive(Default)]
 pub struct Room {
     pub inside: AtomicI32,
@@ -30,7 +31,7 @@ pub struct Room {
 impl Room {
     pub fn read(&self) {
         let readers = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
-        assert!(readers > 0, "a reader beside a writer");
+        assert!(readers > 0, "a reader is inside with a writer");
         self.most_readers.fetch_max(readers, Ordering::SeqCst);
         thread::yield_now();
         self.inside.fetch_sub(1, Ordering::SeqCst);
@@ -38,12 +39,16 @@ impl Room {
     }
 
     pub fn write(&self) {
-        assert_eq!(self.inside.fetch_sub(1000, Ordering::SeqCst), 0, "a writer beside somebody");
+        assert_eq!(
+            self.inside.fetch_sub(1000, Ordering::SeqCst),
+            0,
+            "a writer is inside with others"
+        );
         thread::yield_now();
         assert_eq!(
             self.inside.fetch_add(1000, Ordering::SeqCst),
             -1000,
-            "somebody came in beside a writer"
+            "another holder entered while a writer was inside"
         );
         self.writes.fetch_add(1, Ordering::SeqCst);
     }
@@ -107,10 +112,10 @@ fn readers_are_inside_together() {
     assert!(locks[0].try_write().unwrap().is_some());
 }
 
-fn holders_are_those_who_read_and_contenders_are_all() {
+fn holders_are_the_readers_and_contenders_are_all() {
     let at = Shared::chroot();
     let reading = session(&at);
-    // Each reader with a node of its own.
+    // Each reader has a node of its own.
     let readers = ZkRwLock::builder(&reading, LOCK).hand_over(Duration::ZERO).build().unwrap();
     let writing: Vec<_> = (0..8).map(|_| session(&at)).collect();
     let (readers, at) = (&readers, at.as_str());
@@ -122,7 +127,7 @@ fn holders_are_those_who_read_and_contenders_are_all() {
                 scope.spawn(move || {
                     let _guard = readers.read().unwrap();
                     inside.fetch_add(1, Ordering::SeqCst);
-                    until("all have looked", SOON * 3, || {
+                    until("all have listed the queue", SOON * 3, || {
                         (done.load(Ordering::SeqCst) > 0).then_some(())
                     });
                 });
@@ -149,7 +154,11 @@ fn holders_are_those_who_read_and_contenders_are_all() {
                 (28, 20)
             );
             assert!(all.is_sorted_by_key(|contender| contender.sequence));
-            assert_eq!(readers.holders().unwrap(), all[..20], "those who read, and none who waits");
+            assert_eq!(
+                readers.holders().unwrap(),
+                all[..20],
+                "all readers that hold, and no waiter"
+            );
             cancel.cancel();
             waiting.into_iter().for_each(|thread| thread.join().unwrap());
             done.store(1, Ordering::SeqCst);
@@ -182,7 +191,7 @@ fn a_downgrade_keeps_a_queued_writer_out() {
     downgrade_before_a_queued_writer(Layout::Curator);
 }
 
-/// kazoo's write lock bears a mutex's name, and yet may leave a read behind.
+/// kazoo's write lock has a mutex's name, but may leave a read behind.
 fn a_downgrade_keeps_a_queued_writer_out_in_kazoos_layout() {
     downgrade_before_a_queued_writer(Layout::Kazoo);
 }
@@ -210,23 +219,23 @@ fn downgrade_before_a_queued_writer(layout: Layout) {
         let read = names
             .iter()
             .find(|name| name.contains(read_mark))
-            .expect("a read node beside the write");
+            .expect("there is a read node beside the write");
         assert_eq!(
             read[read.len() - 10..],
             before[0][before[0].len() - 10..],
-            "it has the write's number"
+            "the read node has the write's number"
         );
         drop(writing);
-        assert_eq!(queue(&at, LOCK).len(), 3, "nested: it still writes");
-        // Whoever waits is woken by the write's end, and has to see the read node and wait for
-        // that.
+        assert_eq!(queue(&at, LOCK).len(), 3, "the read is nested: the write is still held");
+        // A waiter is woken by the end of the write. It has to see the read node then, and to wait
+        // for it.
         let watched = proxy.on_reply(OpKind::GetData.on(read), SOON);
         drop(again);
         until("the write node is gone", SOON, || (queue(&at, LOCK).len() == 2).then_some(()));
         watched.wait();
         assert_eq!(written.load(Ordering::SeqCst), 0);
         assert!(reading.is_held() && !writer.is_finished());
-        assert_eq!(reading.fencing_token(), token, "below that of the writer who waits already");
+        assert_eq!(reading.fencing_token(), token, "the token is below that of the waiting writer");
         reading.unlock().unwrap();
         assert!(writer.join().unwrap() > token);
     });
@@ -244,7 +253,7 @@ fn no_other_thread_reads_under_our_write() {
         assert!(tried.join().unwrap());
         let reader = spawn_waiting(scope, || drop(lock.read().unwrap()));
         drop(writing);
-        reader.join().unwrap(); // beside us: both read now
+        reader.join().unwrap(); // now both threads read
         assert!(reading.is_held());
     });
     until_empty(&at, LOCK);
@@ -261,10 +270,10 @@ fn no_other_thread_writes_beside_who_ends_its_write_and_reads_on() {
         let (reading, own) = (lock.read().unwrap(), writes());
         let writer = spawn_waiting(scope, || {
             let _writing = lock.write().unwrap();
-            assert!(!is_reading.load(Ordering::SeqCst), "a writer beside a reader");
+            assert!(!is_reading.load(Ordering::SeqCst), "a writer is inside with a reader");
         });
         drop(writing);
-        until("it waits behind the read", SOON, || {
+        until("the writer waits behind the read", SOON, || {
             writes().filter(|name| Some(name) != own.as_ref())
         });
         is_reading.store(false, Ordering::SeqCst);
@@ -274,7 +283,7 @@ fn no_other_thread_writes_beside_who_ends_its_write_and_reads_on() {
     until_empty(&at, LOCK);
 }
 
-fn who_reads_reads_again_whoever_waits() {
+fn a_reader_reads_again_although_a_writer_waits() {
     let at = Shared::chroot();
     let session = session(&at);
     let lock = ZkRwLock::builder(&session, LOCK).hand_over(Duration::ZERO).build().unwrap();
@@ -284,7 +293,7 @@ fn who_reads_reads_again_whoever_waits() {
         until_queue(&at, LOCK, 2);
         // A new reader queues behind the writer ..
         let reader = spawn_waiting(scope, || lock.read().unwrap().fencing_token());
-        // .. but not who reads already.
+        // .. but a thread that already reads does not.
         let begun = Instant::now();
         let again = lock.read().unwrap();
         assert!(again.is_held() && begun.elapsed() < SOON);
@@ -366,7 +375,7 @@ fn two_kinds_of_lock_on_one_path_are_refused_within_a_process() {
     let at = Shared::chroot();
     let (ours, other) = (session(&at), session(&at));
     let lock = ZkRwLock::new(&ours, LOCK).unwrap();
-    // Through another session, and by another name for the same node.
+    // The other lock uses another session, and another name for the same node.
     let (server, chroot) = at.split_once('/').unwrap();
     let rootless = session(server);
     for (session, path) in [
@@ -385,11 +394,11 @@ fn two_kinds_of_lock_on_one_path_are_refused_within_a_process() {
     let same = ZkRwLock::new(&other, LOCK).unwrap();
     assert!(ZkMutex::new(&ours, "/locks/another").is_ok());
     drop(lock);
-    assert!(ZkMutex::new(&ours, LOCK).is_err(), "the other session's lock stands");
+    assert!(ZkMutex::new(&ours, LOCK).is_err(), "the other session still has the lock");
     let guard = same.read().unwrap();
     drop(guard);
     drop(same);
-    assert!(ZkMutex::new(&ours, LOCK).is_ok(), "its path is free again");
+    assert!(ZkMutex::new(&ours, LOCK).is_ok(), "the path is free again");
 }
 
 fn nodes_carry_the_data_that_the_lock_was_made_with() {
@@ -429,13 +438,13 @@ fn the_kazoo_layout_has_kazoos_names() {
 scenarios![
     readers_share_and_a_writer_is_alone,
     readers_are_inside_together,
-    holders_are_those_who_read_and_contenders_are_all,
+    holders_are_the_readers_and_contenders_are_all,
     upgrading_is_refused_at_once,
     a_downgrade_keeps_a_queued_writer_out,
     a_downgrade_keeps_a_queued_writer_out_in_kazoos_layout,
     no_other_thread_reads_under_our_write,
     no_other_thread_writes_beside_who_ends_its_write_and_reads_on,
-    who_reads_reads_again_whoever_waits,
+    a_reader_reads_again_although_a_writer_waits,
     readers_of_one_process_share_a_node_for_as_long_as_they_may,
     a_timeout_leaves_no_node_behind,
     readers_wait_for_foreign_writers_and_mutexes_only,

@@ -1,5 +1,5 @@
-//! What can go wrong with permits: nodes that are deleted, requests and answers that are lost, the
-//! place in the queue lost while it is waited, the number changed at the worst moment.
+//! Faults of permits: nodes are deleted, requests and answers are lost, a waiter loses its place in
+//! the queue, or the number changes at the worst moment.
 use crate::{
     semaphore::permits::{LEASES, LOCKS, Room, data, semaphore, set_data, until_nothing_left},
     support::{
@@ -38,7 +38,7 @@ fn name(path: &str) -> &str {
     path.rsplit_once('/').unwrap().1
 }
 
-/// A session that is back at once after a cut: the more faults in little time.
+/// A session that reconnects at once after a cut, so that more faults fit into the time.
 fn eager(at: &str) -> ZkSession {
     let eager =
         RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
@@ -46,11 +46,11 @@ fn eager(at: &str) -> ZkSession {
     builder.retry_policy(eager).connect().unwrap()
 }
 
-/// Waits until just these permits have nodes.
+/// Waits until exactly these permits have nodes.
 #[track_caller]
 fn until_just(at: &str, permits: &[&ZkPermit]) {
     let number: u32 = permits.iter().map(|permit| permit.permits()).sum();
-    until("those leases and no others stand", SOON, || {
+    until("exactly these leases exist", SOON, || {
         let names = queue(at, LEASES);
         let has_all =
             permits.iter().all(|permit| names.iter().any(|known| known == name(permit.path())));
@@ -58,7 +58,7 @@ fn until_just(at: &str, permits: &[&ZkPermit]) {
     });
 }
 
-/// Waits for a lease that is none of these.
+/// Waits for a lease that is not one of these.
 #[track_caller]
 fn newcomer(at: &str, known: &[String]) -> String {
     until("another lease is made", SOON, || {
@@ -93,7 +93,7 @@ fn lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many() {
             assert!(permits.is_held(), "{which:?}");
             until_just(&at, &[&permits]);
             assert!(other.try_acquire().unwrap().is_none());
-            // The first delete of the two, then the second, of those who unlock and of those who
+            // First the first of the two deletes is lost, then the second, of an unlock and of a
             // drop.
             lose(&server, Op::Delete.on(LEASE));
             drop(permits);
@@ -107,14 +107,14 @@ fn lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many() {
             assert_eq!(server.pending_faults(), 0);
         }
     }
-    assert_eq!(ours.session_id(), id, "swept by the session, not with it");
+    assert_eq!(ours.session_id(), id, "the session is the same, so it has deleted the node");
 }
 
 fn one_that_fails_half_way_leaves_nothing_of_many() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
     let (one, other) = (semaphore(&ours, 3), semaphore(&theirs, 3));
-    // The third is held back until the deadline has passed; it is made afterwards.
+    // The third create is held back until the deadline has passed, and is applied afterwards.
     let held = server.hold_requests(Op::Create.on(LEASE).skip(2));
     let start = Instant::now();
     let said = one.acquire_many_with(3, Wait::timeout(A_WHILE)).map(drop);
@@ -126,8 +126,8 @@ fn one_that_fails_half_way_leaves_nothing_of_many() {
         Some(3)
     );
     until_nothing_left(&at);
-    // An ACL that lets nothing be listed: what was made goes, and the place in the queue is given
-    // on.
+    // An ACL forbids all listings: the nodes that were made are deleted, and the place in the queue
+    // becomes free.
     let mut admin = raw(&at);
     admin.mkdirs(LEASES).unwrap();
     admin.set_acl(LEASES, 4 + 8 + 16).unwrap();
@@ -207,7 +207,7 @@ fn outage_is_no_contention() {
     let (proxy, through) = proxied(&at);
     let (ours, theirs) = (session_of(&through, Duration::from_secs(6)), session(&at));
     let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
-    // Full, but not heard of any more.
+    // All permits are taken, but the server cannot be reached any more.
     let held = other.acquire_many(2).unwrap();
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || {
@@ -226,13 +226,13 @@ fn outage_is_no_contention() {
     assert!(start.elapsed() < Duration::from_secs(1) + SLACK);
     proxy.refuse(false);
     until_state(&ours, SessionState::Connected);
-    assert!(one.acquire_timeout(SLACK).unwrap().is_none(), "now it was seen");
+    assert!(one.acquire_timeout(SLACK).unwrap().is_none(), "now the server has answered");
     drop(held);
     assert!(one.acquire_many_with(2, Wait::timeout(SOON)).unwrap().is_some());
     until_nothing_left(&at);
 }
 
-/// Given back, but not deleted yet: an ACL does not let it be.
+/// The permit is released, but an ACL forbids the deletion of its node.
 fn own_node_that_is_on_its_way_out_takes_no_permit_from_us() {
     let at = Shared::chroot();
     let (ours, theirs) = (session_of(&at, Duration::from_secs(4)), session(&at));
@@ -243,7 +243,7 @@ fn own_node_that_is_on_its_way_out_takes_no_permit_from_us() {
     let folder = full_path(&at, LEASES);
     admin.set_acl(&folder, 1 + 4 + 16).unwrap();
     assert!(matches!(permit.unlock(), Err(Error::NoAuth { .. })));
-    assert!(other.try_acquire().unwrap().is_none(), "to others it stands");
+    assert!(other.try_acquire().unwrap().is_none(), "for others the permit is taken");
     for is_try in [true, false] {
         let again =
             if is_try { one.try_acquire() } else { one.acquire_timeout(SOON) }.unwrap().unwrap();
@@ -257,10 +257,10 @@ fn own_node_that_is_on_its_way_out_takes_no_permit_from_us() {
     until_nothing_left(&at);
 }
 
-// ---- nodes that somebody deletes ----
+// ---- nodes that third parties delete ----
 
-/// One of two nodes is deleted, and later the session ends, which takes the other node. However
-/// the guard is asked, it names the first loss.
+/// One of two nodes is deleted, and later the session ends, which deletes the other node. Every
+/// call of the guard names the first loss.
 fn of_two_losses_the_first_is_the_reason() {
     let at = Shared::chroot();
     let ours = session(&at);
@@ -284,7 +284,7 @@ fn permit_whose_node_is_deleted_is_lost() {
     let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
     let (gone, stays) = (one.acquire().unwrap(), one.acquire().unwrap());
     let lost = gone.lost();
-    until_watched(&at, &gone); // the watch stands
+    until_watched(&at, &gone); // the watch is set
     delete(&at, LEASES, name(gone.path()));
     assert!(lost.wait(SOON).is_some());
     let loss = Error::Lost { path: gone.path().into(), reason: LossReason::NodeDeleted };
@@ -296,7 +296,8 @@ fn permit_whose_node_is_deleted_is_lost() {
     until_nothing_left(&at);
 }
 
-/// Whichever of their nodes it is. The places of the others stay taken until the guard goes.
+/// It does not matter which of their nodes is deleted. The places of the others stay taken until
+/// the guard is dropped.
 fn permits_taken_together_are_lost_with_any_of_them_and_asked_for_by_any() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
@@ -311,7 +312,7 @@ fn permits_taken_together_are_lost_with_any_of_them_and_asked_for_by_any() {
         }
         assert!(other.attempt_revoke(&nodes[which]).unwrap().is_some());
         assert!(asked.wait(SOON));
-        assert!(lost.reason().is_none() && three.is_held(), "to be asked is no loss");
+        assert!(lost.reason().is_none() && three.is_held(), "a revocation request is no loss");
         raw(&at).delete(&full_path(&at, &format!("{PATH}/{}", nodes[which].name))).unwrap();
         assert!(lost.wait(SOON).is_some());
         assert_eq!(three.lost_reason(), Some(LossReason::NodeDeleted));
@@ -320,7 +321,7 @@ fn permits_taken_together_are_lost_with_any_of_them_and_asked_for_by_any() {
         assert_eq!(three.check(), Err(loss.clone()));
         assert!(
             other.acquire_many_with(2, Wait::timeout(Duration::ZERO)).unwrap().is_none(),
-            "two places are taken still"
+            "two places are still taken"
         );
         assert_eq!(three.unlock(), Err(loss));
         assert_eq!(
@@ -331,13 +332,13 @@ fn permits_taken_together_are_lost_with_any_of_them_and_asked_for_by_any() {
     }
 }
 
-/// Whoever only tries counts before it has the mutex. A permit that goes behind that count is free
-/// no more.
+/// A thread that only tries counts the permits before it has the mutex. A permit that is taken
+/// after this count is not free any more.
 fn last_permit_that_goes_behind_the_first_count_is_not_given_twice() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
     let (one, other) = (semaphore(&ours, 1), semaphore(&theirs, 1));
-    drop(other.acquire().unwrap()); // its folders are made
+    drop(other.acquire().unwrap()); // makes the folders
     until_nothing_left(&at);
     let held = server.hold_requests(Op::Create.on("-lock-").session(ours.session_id().unwrap()));
     thread::scope(|scope| {
@@ -345,18 +346,19 @@ fn last_permit_that_goes_behind_the_first_count_is_not_given_twice() {
         assert!(held.wait(SOON));
         let permit = other.acquire().unwrap();
         drop(held);
-        assert_eq!(trying.join().unwrap(), None, "two have the one permit");
+        assert_eq!(trying.join().unwrap(), None, "two hold the only permit");
         assert!(permit.is_held());
     });
     until_nothing_left(&at);
 }
 
-/// Between the listing that shows it and the grant: whoever gets a permit then does not keep it.
+/// Between the listing that shows the node and the grant: the permit that is then granted does not
+/// stay valid.
 fn permit_whose_node_is_deleted_behind_the_count_does_not_stay_valid() {
     let (server, at) = start();
     let session = session(&at);
     let semaphore = semaphore(&session, 1);
-    drop(semaphore.acquire().unwrap()); // its folders are made
+    drop(semaphore.acquire().unwrap()); // makes the folders
     until_nothing_left(&at);
     for _ in 0..5 {
         let held = server.hold_requests(Op::GetData.on(PATH));
@@ -373,7 +375,7 @@ fn permit_whose_node_is_deleted_behind_the_count_does_not_stay_valid() {
     }
 }
 
-/// A waiter watches, and so it hears of it before it is granted anything.
+/// A waiter watches its node, so it is notified before it is granted anything.
 fn waiter_whose_node_is_deleted_behind_the_count_counts_again() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
@@ -387,7 +389,7 @@ fn waiter_whose_node_is_deleted_behind_the_count_counts_again() {
             let own = newcomer(&at, &known);
             let held = server.hold_requests(Op::GetData.on(PATH).session(id));
             holding.unlock().unwrap();
-            assert!(held.wait(SOON), "it has listed, and asks for the number");
+            assert!(held.wait(SOON), "the waiter has listed and reads the number");
             delete(&at, LEASES, &own);
             drop(held);
             let permit = waiter.join().unwrap();
@@ -422,7 +424,7 @@ fn lease_deleted_under_a_waiter_is_made_again_at_the_same_place() {
         let gone = before.iter().find(|name| !known.contains(name)).unwrap();
         delete(&at, LEASES, gone);
         newcomer(&at, &before);
-        until_queue(&at, LEASES, 4); // all of the waiter's are new
+        until_queue(&at, LEASES, 4); // all nodes of the waiter are new
         assert_eq!(queue(&at, LEASES).iter().filter(|name| before.contains(name)).count(), 2);
         drop(held);
         let permits = many.join().unwrap();
@@ -434,13 +436,13 @@ fn lease_deleted_under_a_waiter_is_made_again_at_the_same_place() {
     until_nothing_left(&at);
 }
 
-/// The one behind comes first then; neither waits for the other.
+/// The waiter behind it gets the next place; neither waits for the other.
 fn mutex_deleted_under_a_waiter_sends_it_to_the_end_of_the_queue() {
     let at = Shared::chroot();
     let sessions: Vec<_> = (0..3).map(|_| session(&at)).collect();
     let [holder, first, second] = [0, 1, 2].map(|i| semaphore(&sessions[i], 1));
     let held = holder.acquire().unwrap();
-    until_queue(&at, LOCKS, 0); // the holder is through: who is seen there from now on waits
+    until_queue(&at, LOCKS, 0); // the holder has left the mutex; later nodes there are waiters
     let order = Mutex::new(Vec::new());
     let room = Room::of(1);
     let wait = |number, semaphore: &ZkSemaphore| {
@@ -462,7 +464,7 @@ fn mutex_deleted_under_a_waiter_sends_it_to_the_end_of_the_queue() {
             places.sort_by_key(|name| name[name.len() - 10..].to_owned());
             (places.len() == 2 && places[0] == behind).then_some(())
         });
-        until_queue(&at, LEASES, 2); // the holder's, and the second's
+        until_queue(&at, LEASES, 2); // those of the holder and of the second waiter
         thread::sleep(A_WHILE);
         assert!(order.lock().is_empty() && held.is_held());
         held.unlock().unwrap();
@@ -478,13 +480,13 @@ fn mutex_deleted_under_a_lone_waiter_is_taken_again_at_once() {
     let sessions = [session(&at), session(&at)];
     let [holder, waiter] = [0, 1].map(|i| semaphore(&sessions[i], 1));
     let held = holder.acquire().unwrap();
-    until_queue(&at, LOCKS, 0); // the holder is through: who is seen there from now on waits
+    until_queue(&at, LOCKS, 0); // the holder has left the mutex; later nodes there are waiters
     let known = queue(&at, LEASES);
     thread::scope(|scope| {
         let waiting = spawn_waiting(scope, || waiter.acquire().unwrap());
         let mut own = newcomer(&at, &known);
         for _ in 0..3 {
-            thread::sleep(A_WHILE); // a mutex of that age is watched
+            thread::sleep(A_WHILE); // after this time the mutex's node is watched
             delete(&at, LOCKS, &until_queue(&at, LOCKS, 1)[0]);
             own = newcomer(&at, &[known.as_slice(), &[own]].concat());
             until_queue(&at, LEASES, 2);
@@ -509,11 +511,11 @@ fn everything_deleted_under_holders_and_waiters_is_made_again() {
             let waiter = spawn_waiting(scope, || other.acquire().unwrap());
             until_queue(&at, LEASES, 2);
             // The waiters make new nodes meanwhile.
-            until("all is deleted", SOON, || {
+            until("all nodes are deleted", SOON, || {
                 Raw::connect(&at).unwrap().delete_recursive(&full_path(&at, PATH)).ok()
             });
             assert!(lost.wait(SOON).is_some(), "round {round}");
-            drop(waiter.join().unwrap()); // lost again perhaps: the deleting may have gone on
+            drop(waiter.join().unwrap()); // a later deletion may have hit it
         });
         drop(held);
         until_nothing_left(&at);
@@ -534,7 +536,7 @@ fn place_lost_in_an_outage_shorter_than_the_session_is_taken_anew() {
     let [holder, behind] = [0, 1].map(|i| semaphore(&sessions[i], 1));
     let waiting = semaphore(&away, 1);
     let held = holder.acquire().unwrap();
-    until_queue(&at, LOCKS, 0); // the holder is through: who is seen there from now on waits
+    until_queue(&at, LOCKS, 0); // the holder has left the mutex; later nodes there are waiters
     let known = queue(&at, LEASES);
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -554,7 +556,7 @@ fn place_lost_in_an_outage_shorter_than_the_session_is_taken_anew() {
         proxy.refuse(true);
         proxy.cut();
         until("the lease has run out", SOON, || away.lease_remaining().is_zero().then_some(()));
-        assert!(queue(&at, LEASES).contains(&own), "the session lives, and its nodes");
+        assert!(queue(&at, LEASES).contains(&own), "the session and its nodes live");
         proxy.refuse(false);
         until_state(&away, SessionState::Connected);
         assert_eq!(away.session_id(), id);
@@ -584,10 +586,13 @@ fn cut_connections_keep_the_place_and_miss_no_change_of_the_number() {
         let before = until_queue(&at, LEASES, 2);
         proxy.refuse(true);
         proxy.cut();
-        other.set_permits(2).unwrap(); // the event finds nobody
+        other.set_permits(2).unwrap(); // the session is disconnected, so it gets no event
         proxy.refuse(false);
         let permit = waiter.join().unwrap();
-        assert!(before.iter().any(|lease| permit.path().ends_with(lease)), "the same node");
+        assert!(
+            before.iter().any(|lease| permit.path().ends_with(lease)),
+            "the permit has the same node"
+        );
         assert!(permit.is_held() && held.is_held());
     });
     drop(held);
@@ -610,11 +615,11 @@ fn expired_session_loses_its_permits_and_waits_on_in_the_next() {
         assert!(signal.wait(SOON).is_some());
         assert!(!lost.is_held() && matches!(lost.check(), Err(Error::Lost { .. })));
         until_event(&events, |event| matches!(event, SessionEvent::Connected { .. }));
-        // The permit that came free goes to who was behind.
+        // The permit that is now free goes to the waiter behind.
         let second = second.join().unwrap();
         assert!(second.is_held() && kept.is_held());
         drop(lost);
-        until_queue(&at, LEASES, 4); // the first waits again
+        until_queue(&at, LEASES, 4); // the first waiter is back in the queue
         assert!(!first.is_finished());
         drop((second, kept));
         assert!(first.join().unwrap().is_held());
@@ -623,7 +628,7 @@ fn expired_session_loses_its_permits_and_waits_on_in_the_next() {
     until_nothing_left(&at);
 }
 
-fn permits_are_had_after_an_outage_that_ended_the_session() {
+fn permits_are_granted_after_an_outage_that_ended_the_session() {
     let at = Shared::chroot();
     let (proxy, through) = proxied(&at);
     let (ours, theirs) = (session_of(&through, Duration::from_secs(4)), session(&at));
@@ -635,7 +640,7 @@ fn permits_are_had_after_an_outage_that_ended_the_session() {
         until_queue(&at, LEASES, 3);
         proxy.refuse(true);
         proxy.cut();
-        // What the session had comes free when the server has ended it.
+        // The permits of the session are free when the server has ended it.
         let both = other.acquire_many_with(2, Wait::timeout(SOON * 2)).unwrap().unwrap();
         assert!(both.is_held() && !lost.is_held());
         proxy.refuse(false);
@@ -665,7 +670,10 @@ fn permits_and_the_place_of_a_killed_process_come_free() {
     let session = session(&at);
     let semaphore = semaphore(&session, 2);
     until_queue(&at, LEASES, 3);
-    assert!(semaphore.try_acquire().unwrap().is_none(), "it waits for two, ahead of us");
+    assert!(
+        semaphore.try_acquire().unwrap().is_none(),
+        "the process waits for two permits, ahead of us"
+    );
     drop(process); // killed
     assert_eq!(
         semaphore.acquire_many_with(2, Wait::timeout(SOON * 2)).unwrap().map(|two| two.permits()),
@@ -674,16 +682,16 @@ fn permits_and_the_place_of_a_killed_process_come_free() {
     until_nothing_left(&at);
 }
 
-/// On both servers.
+/// Runs on both servers.
 fn queue_and_permits_outlast_a_restart() {
     let server = Server::start();
     let at = server.connect_string();
-    // A server takes its time to start on a busy machine, and must be back within the lease.
+    // On a busy machine a server starts slowly, and it must be back within the lease.
     let sessions: Vec<_> = (0..4).map(|_| session_of(&at, Duration::from_secs(36))).collect();
     let semaphores: Vec<_> = sessions.iter().map(|session| semaphore(session, 2)).collect();
     let ids: Vec<_> = sessions.iter().map(ZkSession::session_id).collect();
     let held = semaphores[0].acquire_many(2).unwrap();
-    until_queue(&at, LOCKS, 0); // the holder is through: who is seen there from now on waits
+    until_queue(&at, LOCKS, 0); // the holder has left the mutex; later nodes there are waiters
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for place in 1..4 {
@@ -691,7 +699,7 @@ fn queue_and_permits_outlast_a_restart() {
             scope.spawn(move || {
                 let permits = semaphores[place].acquire_many(2).unwrap();
                 order.lock().push(place);
-                thread::sleep(Duration::from_millis(20)); // who came too early would show
+                thread::sleep(Duration::from_millis(20)); // a wrong grant would show
                 assert!(permits.is_held());
             });
             until_queue(&at, LOCKS, place);
@@ -712,7 +720,7 @@ fn queue_and_permits_outlast_a_restart() {
     until_nothing_left(&at);
 }
 
-fn flapping_connections_let_nobody_in_beyond_the_number() {
+fn flapping_connections_grant_no_more_than_the_number() {
     const CUTS: usize = 60;
     const ROUNDS: usize = 12;
     const PERMITS: u32 = 3;
@@ -748,11 +756,12 @@ fn flapping_connections_let_nobody_in_beyond_the_number() {
     assert_eq!(
         sessions.each_ref().map(ZkSession::session_id),
         ids,
-        "swept by the sessions, not with them"
+        "the sessions are the same, so they have deleted the nodes"
     );
 }
 
-/// Each session reads from a server of its own, and what one has made another may not show yet.
+/// Each session reads from a server of its own, which may not have another session's newest node
+/// yet.
 fn members_of_an_ensemble_let_in_no_more_than_there_are() {
     const PERMITS: u32 = 2;
     let ensemble = Ensemble::start(3);
@@ -763,7 +772,7 @@ fn members_of_an_ensemble_let_in_no_more_than_there_are() {
         for thread in 0..6 {
             let (sessions, room) = (&sessions, &room);
             scope.spawn(move || {
-                // Without hand-over: each comes by another session than the one before.
+                // Without hand-over, so that each permit goes to another session.
                 let builder = ZkSemaphore::builder(&sessions[thread % 3], PATH, PERMITS);
                 let semaphore = builder.hand_over(Duration::ZERO).build().unwrap();
                 for round in 0..40 {
@@ -785,7 +794,7 @@ fn number_lowered_before_the_grant_is_respected() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
     let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
-    drop(one.acquire().unwrap()); // the folders are made
+    drop(one.acquire().unwrap()); // makes the folders
     until_nothing_left(&at);
     for which in [Op::GetChildren.on("/leases"), Op::GetData.on(PATH)] {
         other.set_permits(2).unwrap();
@@ -793,7 +802,7 @@ fn number_lowered_before_the_grant_is_respected() {
         let held = server.hold_requests(which.session(theirs.session_id().unwrap()));
         thread::scope(|scope| {
             let second = scope.spawn(|| other.acquire().unwrap());
-            assert!(held.wait(SOON), "whatever it has heard before, it will hear of two leases");
+            assert!(held.wait(SOON), "this listing will show two leases");
             set_data(&at, b"1");
             drop(held);
             thread::sleep(A_WHILE);
@@ -816,8 +825,10 @@ fn number_that_goes_up_and_down_lets_in_no_more_than_it_ever_was() {
             let (semaphore, room, over) = (&semaphores[thread % 2], &room, &over);
             scope.spawn(move || {
                 while !over.load(SeqCst) {
-                    let permit =
-                        semaphore.acquire_timeout(SOON).unwrap().expect("it is never 0 for long");
+                    let permit = semaphore
+                        .acquire_timeout(SOON)
+                        .unwrap()
+                        .expect("the number is never 0 for long");
                     room.enter(1);
                     thread::sleep(Duration::from_millis(1));
                     assert!(permit.is_held());
@@ -859,7 +870,7 @@ fn number_lowered_below_what_one_waits_for_ends_that_wait() {
         other.set_permits(3).unwrap();
         let said = many.join().unwrap();
         assert!(matches!(said, Err(Error::InvalidConfig { .. })), "{said:?}");
-        assert_eq!(behind.join().unwrap(), Ok(()), "nobody is in the way any more");
+        assert_eq!(behind.join().unwrap(), Ok(()), "no contender is ahead any more");
     });
     drop(two);
     until_nothing_left(&at);
@@ -870,7 +881,7 @@ fn try_acquire_of_a_free_permit_has_the_time_for_its_requests() {
     let session = session_of(&at, Duration::from_secs(30));
     let semaphore = semaphore(&session, 2);
     drop(semaphore.acquire().unwrap());
-    // six answers in five seconds: the bound is a sixth of the timeout
+    // six answers fit into five seconds, a sixth of the timeout
     server.delay(Duration::from_millis(400));
     assert!(semaphore.try_acquire().unwrap().is_some());
     server.delay(Duration::ZERO);
@@ -881,10 +892,10 @@ fn mutex_of_permits_that_was_only_tried_leaves_no_node() {
     let at = server.connect_string();
     let session = session(&at);
     drop(ZkSemaphoreMutex::new(&session, "/mutexes/upload").unwrap().try_lock().unwrap().unwrap());
-    until("its folders go", SOON, || stat(&at, "/mutexes").is_none().then_some(()));
+    until("the folders are deleted", SOON, || stat(&at, "/mutexes").is_none().then_some(()));
 }
 
-fn pause_is_joined_by_those_who_were_told_a_number() {
+fn a_number_of_zero_is_joined_by_clients_with_another_number() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     semaphore(&ours, 2).set_permits(0).unwrap();
@@ -900,7 +911,7 @@ fn a_number_set_by_a_first_use_whose_answer_never_comes_counts_for_its_handle() 
     set_data(&at, b"4");
     let session = session_of(&at, Duration::from_secs(4));
     let handle = ZkSemaphore::new(&session, PATH, 4).unwrap();
-    // The write is done, its answer is lost, and the next look at the number takes too long.
+    // The write is applied and its answer lost, and the next read of the number takes too long.
     server.drop_reply(Op::SetData.on(PATH));
     let held = server.hold_requests(Op::GetData.on(PATH).skip(1));
     let said = handle.set_permits(8);
@@ -932,16 +943,16 @@ scenarios![
     place_lost_in_an_outage_shorter_than_the_session_is_taken_anew,
     cut_connections_keep_the_place_and_miss_no_change_of_the_number,
     expired_session_loses_its_permits_and_waits_on_in_the_next on embedded,
-    permits_are_had_after_an_outage_that_ended_the_session,
+    permits_are_granted_after_an_outage_that_ended_the_session,
     permits_and_the_place_of_a_killed_process_come_free,
     queue_and_permits_outlast_a_restart,
-    flapping_connections_let_nobody_in_beyond_the_number on embedded,
+    flapping_connections_grant_no_more_than_the_number on embedded,
     members_of_an_ensemble_let_in_no_more_than_there_are on real within 300,
     number_lowered_before_the_grant_is_respected on embedded,
     more_than_there_are_by_now_is_refused_at_once on embedded,
     number_lowered_below_what_one_waits_for_ends_that_wait on embedded,
     try_acquire_of_a_free_permit_has_the_time_for_its_requests on embedded,
     mutex_of_permits_that_was_only_tried_leaves_no_node,
-    pause_is_joined_by_those_who_were_told_a_number,
+    a_number_of_zero_is_joined_by_clients_with_another_number,
     number_that_goes_up_and_down_lets_in_no_more_than_it_ever_was,
 ];

@@ -1,5 +1,5 @@
-//! Permits: how many at once, who gets them, what the number of them is, and what stands at the
-//! server meanwhile.
+//! Permits: how many are held at once, which contenders get them, how their number is set, and
+//! which nodes exist at the server.
 use crate::support::{
     OpKind, Raw, Server, Shared,
     contend::{Section, proxied, session, spawn_waiting, stat, until_queue},
@@ -28,7 +28,7 @@ const A_WHILE: Duration = Duration::from_millis(300);
 /// Long enough for the requests of one call on a busy machine.
 const ONE_TRY: Duration = Duration::from_millis(1500);
 
-/// At most so many inside at once.
+/// Checks that at most so many are inside at once.
 pub struct Room {
     inside: AtomicU32,
     most: AtomicU32,
@@ -58,11 +58,11 @@ impl Room {
 #[track_caller]
 pub fn semaphore(session: &ZkSession, permits: u32) -> ZkSemaphore {
     let semaphore = ZkSemaphore::new(session, PATH, permits).unwrap();
-    semaphore.permits().unwrap(); // its first use: the number is written, or compared
+    semaphore.permits().unwrap(); // the first use writes the number, or compares it
     semaphore
 }
 
-/// How many permits were got, if any were.
+/// How many permits the hold has, if there is one.
 fn permits(hold: Option<ZkPermit>) -> Option<u32> {
     hold.map(|permit| permit.permits())
 }
@@ -83,7 +83,7 @@ pub fn set_data(at: &str, data: &[u8]) {
     Raw::connect(at).unwrap().set_data(&full_path(at, PATH), data).unwrap();
 }
 
-// ---- how many at once ----
+// ---- the number of holders ----
 
 fn as_many_are_inside_as_it_has_and_never_more() {
     const PERMITS: u32 = 3;
@@ -108,7 +108,7 @@ fn as_many_are_inside_as_it_has_and_never_more() {
                                 Wait::timeout(Duration::from_millis(random.u64(5..200))),
                             )
                             .unwrap_or_else(|e| match e {
-                                // it was shorter than a round trip
+                                // the deadline was shorter than a round trip
                                 Error::Unavailable { .. } => None,
                                 e => panic!("{e}"),
                             }),
@@ -124,7 +124,7 @@ fn as_many_are_inside_as_it_has_and_never_more() {
             });
         }
     });
-    assert_eq!(room.most(), PERMITS, "and they were used");
+    assert_eq!(room.most(), PERMITS, "all permits were used at once");
     until_nothing_left(&at);
 }
 
@@ -143,7 +143,7 @@ fn permits_are_taken_and_given_back_one_at_a_time_and_in_chunks() {
     assert!(other.acquire_many_with(2, Wait::timeout(Duration::ZERO)).unwrap().is_none());
     let theirs = other.try_acquire().unwrap().unwrap();
     three.unlock().unwrap();
-    assert_eq!(queue(&at, LEASES).len(), 2, "unlock waits until all three nodes are gone");
+    assert_eq!(queue(&at, LEASES).len(), 2, "unlock waits until all three nodes are deleted");
     assert!(other.acquire_many_with(4, Wait::timeout(ONE_TRY)).unwrap().is_none());
     let three = other.acquire_many_with(3, Wait::timeout(SOON)).unwrap().unwrap();
     assert!(one.try_acquire().unwrap().is_none());
@@ -214,7 +214,7 @@ fn closed_session_frees_its_permits() {
         ours.close().unwrap();
         assert!(!permits.is_held());
         assert!(waiter.join().unwrap().is_held());
-        assert!(start.elapsed() < SOON, "woken, and not by chance: {:?}", start.elapsed());
+        assert!(start.elapsed() < SOON, "the close has woken the waiter: {:?}", start.elapsed());
     });
     assert!(matches!(one.acquire().map(drop), Err(Error::Closed { .. })));
     let late = ZkSemaphore::new(&ours, PATH, 3).unwrap();
@@ -222,7 +222,7 @@ fn closed_session_frees_its_permits() {
     until_nothing_left(&at);
 }
 
-fn whoever_waits_for_many_is_not_starved_by_those_who_want_few() {
+fn a_waiter_for_many_is_not_starved_by_requests_for_few() {
     let at = Shared::chroot();
     let sessions: Vec<_> = (0..3).map(|_| session(&at)).collect();
     let semaphores: Vec<_> = sessions.iter().map(|session| semaphore(session, 3)).collect();
@@ -240,7 +240,7 @@ fn whoever_waits_for_many_is_not_starved_by_those_who_want_few() {
             order.lock().push("few");
             one
         });
-        assert!(semaphores[2].try_acquire().unwrap().is_none(), "somebody is ahead");
+        assert!(semaphores[2].try_acquire().unwrap().is_none(), "a contender is ahead");
         assert!(semaphores[0].acquire_timeout(ONE_TRY).unwrap().is_none());
         held.unlock().unwrap();
         drop(many.join().unwrap());
@@ -272,12 +272,12 @@ fn leases_of_others_count_whatever_they_are_called() {
     until_nothing_left(&at);
 }
 
-// ---- the number ----
+// ---- the number of permits ----
 
 fn first_use_writes_the_number_of_the_one_that_is_used() {
     let at = Shared::chroot();
     let session = session(&at);
-    // Made first, told another number, and never used.
+    // This semaphore is made first, with another number, and is never used.
     let unused = ZkSemaphore::new(&session, PATH, 8).unwrap();
     let used = ZkSemaphore::new(&session, PATH, 4).unwrap();
     assert_eq!(used.acquire().map(drop), Ok(()));
@@ -314,7 +314,7 @@ fn number_is_written_at_the_first_use_and_others_are_refused_at_theirs() {
         assert!(matches!(told_another.permits(), Err(Error::InconsistentLeases { theirs: 3, .. })));
     }
     until_nothing_left(&at);
-    // Whoever changes the number knows it, whatever it was told; and what is changed later counts
+    // A client that sets the number knows it, whatever number it was made with. Later changes count
     // for all.
     let told_another = ZkSemaphore::new(&theirs, PATH, 4).unwrap();
     told_another.set_permits(5).unwrap();
@@ -323,7 +323,7 @@ fn number_is_written_at_the_first_use_and_others_are_refused_at_theirs() {
     told_another.set_permits(3).unwrap();
     let other = semaphore(&theirs, 3);
     assert_eq!((data(&at), one.permits(), other.permits()), (b"3".to_vec(), Ok(3), Ok(3)));
-    // Empty data, as of a parent that somebody else made.
+    // Empty data, like that of a parent which another client has made.
     set_data(&at, b"");
     assert_eq!(ZkSemaphore::new(&theirs, PATH, 3).unwrap().permits(), Ok(3));
     assert_eq!(data(&at), b"3");
@@ -346,7 +346,7 @@ fn number_that_is_absurd_is_refused_at_once() {
     assert_eq!(
         semaphore.acquire_many(3).map(|three| three.permits()),
         Ok(3),
-        "it was raised meanwhile"
+        "the number was raised meanwhile"
     );
     until_nothing_left(&at);
 }
@@ -360,10 +360,10 @@ fn raising_the_number_lets_waiters_in() {
         let second = spawn_waiting(scope, || semaphores[1].acquire().unwrap());
         let third = spawn_waiting(scope, || semaphores[2].acquire().unwrap());
         semaphores[0].set_permits(2).unwrap();
-        until_queue(&at, LEASES, 3); // one more is let in, and the next waits
+        until_queue(&at, LEASES, 3); // one more has a permit, and the next one waits
         thread::sleep(A_WHILE);
         assert_ne!(second.is_finished(), third.is_finished());
-        set_data(&at, b"3"); // anybody may
+        set_data(&at, b"3"); // any client may set the number
         assert!(
             held.is_held() && second.join().unwrap().is_held() && third.join().unwrap().is_held()
         );
@@ -386,7 +386,7 @@ fn lowering_the_number_takes_none_away_and_grants_none_until_enough_are_back() {
             drop(three.pop());
             until_queue(&at, LEASES, left + 1);
             thread::sleep(A_WHILE);
-            assert!(!waiter.is_finished(), "{left} are held of one");
+            assert!(!waiter.is_finished(), "one permit exists and {left} are held");
         }
         drop(three.pop());
         assert!(waiter.join().unwrap().is_held());
@@ -395,7 +395,7 @@ fn lowering_the_number_takes_none_away_and_grants_none_until_enough_are_back() {
     until_nothing_left(&at);
 }
 
-fn nobody_gets_one_of_none() {
+fn a_number_of_zero_grants_no_permit() {
     let at = Shared::chroot();
     let session = session(&at);
     let semaphore = semaphore(&session, 1);
@@ -422,7 +422,7 @@ fn data_that_is_no_number_is_ignored_and_left() {
         assert!(one.try_acquire().unwrap().is_none());
         assert!(matches!(one.set_permits(3), Err(Error::InvalidConfig { .. })));
         assert_eq!((one.permits(), data(&at).as_slice()), (Ok(2), other));
-        // In one session it can still be told.
+        // In one session the mistake can still be noticed.
         let refused = ZkSemaphore::new(&ours, PATH, 5).and_then(|semaphore| semaphore.permits());
         assert!(
             matches!(refused, Err(Error::InconsistentLeases { ours: 5, theirs: 2, .. })),
@@ -470,19 +470,19 @@ fn number_outlasts_everybody() {
         drop(semaphore.acquire().unwrap());
         until_gone(LEASES);
         until_gone(LOCKS);
-        // What else is empty goes within this time.
+        // Other empty containers are deleted within this time.
         drop(ZkMutex::new(&session, "/other/lock").unwrap().lock().unwrap());
         until_gone("/other");
         assert!(exists(PATH) && data(&at) == b"2", "wiped: {wiped}");
     }
     drop(semaphore);
-    // There is one number only for a mutex: it goes as other locks' nodes do.
+    // A mutex always has one permit: its nodes are deleted like those of other locks.
     let path = "/mutexes/upload";
     drop(ZkSemaphoreMutex::new(&session, path).unwrap().lock().unwrap());
     until_gone("/mutexes");
 }
 
-// ---- trying, giving up, looking ----
+// ---- trying, giving up, counting ----
 
 fn try_acquire_writes_nothing_while_none_is_free() {
     let at = Shared::chroot();
@@ -503,8 +503,8 @@ fn try_acquire_writes_nothing_while_none_is_free() {
     until_nothing_left(&at);
 }
 
-/// A foreign client is at the mutex, and permits are free.
-fn try_acquire_waits_for_who_passes_through_the_mutex() {
+/// A foreign client holds the mutex for a moment, and permits are free.
+fn try_acquire_waits_for_a_contender_that_passes_through_the_mutex() {
     let at = Shared::chroot();
     let session = session_of(&at, Duration::from_secs(18));
     let semaphore = semaphore(&session, 2);
@@ -517,9 +517,9 @@ fn try_acquire_waits_for_who_passes_through_the_mutex() {
             scope.spawn(|| semaphore.try_acquire().unwrap().is_some_and(|permit| permit.is_held()));
         thread::sleep(A_WHILE);
         foreign.delete(&passing).unwrap();
-        assert!(trying.join().unwrap(), "it only passed through");
+        assert!(trying.join().unwrap(), "the foreign client has left the mutex");
     });
-    // One that does not go is a contender ahead, and no error.
+    // A foreign node that stays is a contender ahead, and no error.
     let staying = foreign.create(&lock, b"java", EPHEMERAL_SEQUENTIAL).unwrap();
     let start = Instant::now();
     assert!(semaphore.try_acquire().unwrap().is_none());
@@ -529,7 +529,7 @@ fn try_acquire_waits_for_who_passes_through_the_mutex() {
     until_nothing_left(&at);
 }
 
-fn many_who_try_at_once_all_get_one_while_there_are_enough() {
+fn many_tries_at_once_all_get_a_permit_while_there_are_enough() {
     const THREADS: u32 = 8;
     let at = Shared::chroot();
     let sessions = [session(&at), session(&at)];
@@ -559,7 +559,7 @@ fn cancelled_and_timed_out_acquires_leave_nothing() {
     let held = other.acquire().unwrap();
     let token = CancelToken::new();
     thread::scope(|scope| {
-        // The first is at the leases, the second behind it.
+        // The first waiter is at the leases, the second is behind it.
         let first = spawn_waiting(scope, || {
             one.acquire_many_with(2, Wait::forever().cancelled_by(&token)).map(drop)
         });
@@ -633,7 +633,7 @@ fn holders_and_waiters_are_listed() {
         assert_eq!(
             (holders.len(), &contenders[..3]),
             (3, &holders[..]),
-            "what it waits for is last"
+            "the node that it waits for is the last"
         );
         let waiting = &contenders[3..];
         assert_eq!(waiting.iter().map(|waiter| waiter.data.as_slice()).collect::<Vec<_>>(), [b"c"]);
@@ -663,7 +663,7 @@ fn other_kinds_of_lock_on_the_path_are_refused() {
     ));
 }
 
-// ---- a semaphore of one ----
+// ---- a semaphore with one permit ----
 
 fn semaphore_mutex_is_locked_here_and_unlocked_there() {
     fn is_send<T: Send + Sync>() {}
@@ -715,7 +715,10 @@ fn second_lock_of_the_same_thread_waits() {
             thread::sleep(A_WHILE);
             drop(guard);
         });
-        assert!(mutex.lock().unwrap().is_held(), "until another thread has unlocked it");
+        assert!(
+            mutex.lock().unwrap().is_held(),
+            "the guard stays until another thread has unlocked it"
+        );
     });
     until_nothing_left(&at);
 }
@@ -758,7 +761,7 @@ fn semaphore_mutex_refuses_a_semaphore_of_another_number() {
     until_nothing_left(&at);
     set_data(&at, b"1");
     let guard = mutex.lock().unwrap();
-    // Whoever waits goes by no other number either.
+    // Waiters must have the same number, too.
     let theirs = session(&at);
     thread::scope(|scope| {
         let other = ZkSemaphoreMutex::new(&theirs, PATH).unwrap();
@@ -779,19 +782,19 @@ scenarios![
     permits_move_between_threads,
     permit_outlives_its_semaphore,
     closed_session_frees_its_permits,
-    whoever_waits_for_many_is_not_starved_by_those_who_want_few,
+    a_waiter_for_many_is_not_starved_by_requests_for_few,
     leases_of_others_count_whatever_they_are_called,
     number_is_written_at_the_first_use_and_others_are_refused_at_theirs,
     number_that_is_absurd_is_refused_at_once,
     raising_the_number_lets_waiters_in,
     lowering_the_number_takes_none_away_and_grants_none_until_enough_are_back,
-    nobody_gets_one_of_none,
+    a_number_of_zero_grants_no_permit,
     data_that_is_no_number_is_ignored_and_left,
     deleted_nodes_are_made_again_with_the_number_last_seen,
     number_outlasts_everybody,
     try_acquire_writes_nothing_while_none_is_free,
-    try_acquire_waits_for_who_passes_through_the_mutex,
-    many_who_try_at_once_all_get_one_while_there_are_enough,
+    try_acquire_waits_for_a_contender_that_passes_through_the_mutex,
+    many_tries_at_once_all_get_a_permit_while_there_are_enough,
     cancelled_and_timed_out_acquires_leave_nothing,
     panic_gives_permits_back,
     holders_and_waiters_are_listed,

@@ -1,5 +1,5 @@
-//! Each fault of the embedded server's network and of single requests, seen by a raw client and by
-//! the library: what it does, and that it does it exactly then.
+//! Each fault of the embedded server's network and of single requests, observed by a raw client and
+//! by the library: its effect, and that it has this effect exactly then.
 use crate::{
     server::hostile::{frame, hello},
     support::{
@@ -22,17 +22,17 @@ use zk_mutex::{SessionEvent, ZkMutex, ZkSemaphore, ZkSession};
 use zk_test_server::{Matcher, Op, TestServer};
 
 const LOCK: &str = "/locks/orders";
-/// In the path of a contender's node, and of no other.
+/// A part of the path of contenders' nodes only.
 const NODE: &str = "-lock-";
 /// Long enough to see that something does not come.
 const A_WHILE: Duration = Duration::from_millis(300);
 
-/// A mutex on a session whose timeout plays no part.
+/// A mutex on a session that does not expire.
 pub fn mutex(session: &ZkSession) -> ZkMutex {
     ZkMutex::new(session, LOCK).unwrap()
 }
 
-/// A connection with a session, on which frames are written and read by hand.
+/// A connection with a session. The test writes and reads its frames itself.
 fn bare(server: &TestServer) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -68,20 +68,20 @@ fn expired_session_is_gone_when_the_call_returns() {
     assert!(server.expire_session(owner.session_id()));
     assert_eq!(looker.exists("/e").unwrap(), None);
     assert_eq!(looker.events(), [(DELETED, "/e".to_owned())]);
-    assert!(owner.ping().is_err_and(|e| e.code().is_none()), "its connection is closed");
+    assert!(owner.ping().is_err_and(|e| e.code().is_none()), "the owner's connection is closed");
     assert_eq!(attach(&at, &owner).map(drop).unwrap_err().code(), Some(SESSION_EXPIRED));
-    assert!(!server.expire_session(owner.session_id()), "there is none any more");
+    assert!(!server.expire_session(owner.session_id()), "the session does not exist any more");
     owner.abandon();
 }
 
-fn holder_is_told_that_its_session_was_expired() {
+fn holder_is_notified_that_its_session_was_expired() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
     let (id, events) = (ours.session_id().unwrap(), ours.subscribe());
     let (mutex, other) = (mutex(&ours), mutex(&theirs));
     let guard = mutex.lock().unwrap();
     assert!(server.expire_session(id));
-    assert_eq!(queue(&at, LOCK), [""; 0], "its node went with the session");
+    assert_eq!(queue(&at, LOCK), [""; 0], "the node was deleted with the session");
     lost_by_expiry(&guard);
     assert!(other.try_lock().unwrap().is_some());
     until_event(&events, is_connected);
@@ -152,7 +152,7 @@ fn holder_keeps_its_hold_over_cuts() {
         assert!(guard.is_held());
     }
     assert_eq!(session.session_id(), id);
-    assert_eq!(server.count(Op::Connect), 1 + 3, "and nobody dials twice");
+    assert_eq!(server.count(Op::Connect), 1 + 3, "each session dials once for each cut");
     guard.unlock().unwrap();
     until_empty(&at, LOCK);
 }
@@ -168,7 +168,7 @@ fn refused_port_stays_the_servers_own() {
         assert_eq!(
             taken.unwrap_err().kind(),
             ErrorKind::AddrInUse,
-            "nobody else gets it meanwhile"
+            "no other socket gets the port meanwhile"
         );
         old.ping().unwrap();
         server.refuse(false);
@@ -204,7 +204,7 @@ fn black_hole_takes_everything_and_answers_nothing() {
         assert_eq!(
             newcomer.read(&mut [0]).unwrap_err().kind(),
             ErrorKind::WouldBlock,
-            "taken, but silent"
+            "the connection is accepted, but silent"
         );
         assert!(!create.is_finished());
         assert_eq!((server.node_count(), server.count(Op::Create)), (nodes, 0));
@@ -260,7 +260,7 @@ fn delay_is_for_answers_and_events() {
         set.join().unwrap().unwrap();
     });
     server.delay(Duration::ZERO);
-    // The lock works on a slow network too, and in order.
+    // The lock works on a slow network too, and keeps its order.
     let session = session(&at);
     server.delay(Duration::from_millis(40));
     let mutex = mutex(&session);
@@ -286,7 +286,7 @@ fn delay_is_for_the_end_of_a_connection_too() {
     let mut bad = bare(&server);
     bad.write_all(&[create(1, "/x"), vec![0xff; 4]].concat()).unwrap();
     assert_eq!(replies(&mut bad), [1]);
-    // Who is refused is not served while the refusal is on its way.
+    // A client that is refused is not served while the refusal is under way.
     server.clear_log();
     let mut refused = TcpStream::connect(server.address()).unwrap();
     let hello =
@@ -300,7 +300,7 @@ fn delay_is_for_the_end_of_a_connection_too() {
 
 // ---- single requests ----
 
-/// Whether it came in the same packet or later.
+/// It does not matter whether a later request comes in the same packet.
 fn nothing_behind_a_lost_request_is_served() {
     let [drop_request, drop_reply] = LOSE;
     let silence_reply = |server: &TestServer, which: Matcher| server.silence_reply(which);
@@ -319,7 +319,7 @@ fn nothing_behind_a_lost_request_is_served() {
             client.write_all(&packet).unwrap();
             assert!(server.wait_request(Op::Create.on("/faulted"), SOON).is_some());
             if !together {
-                let _ = client.write_all(&create(3, "/behind")); // it may be cut already
+                let _ = client.write_all(&create(3, "/behind")); // it may fail after the cut
             }
             assert_eq!(frame(&mut client).unwrap().and_then(|reply| Reader(&reply).i32()), Some(1));
             server.delay(Duration::ZERO);
@@ -335,7 +335,7 @@ fn nothing_behind_a_lost_request_is_served() {
     }
 }
 
-/// A check outside a transaction is one: the real server fails at making the answer.
+/// A check outside a transaction has no answer: the real server fails while it makes it.
 fn fault_is_injected_into_a_request_without_an_answer_too() {
     let (server, at) = start();
     let check = Writer::new().i32(1).i32(13).string("/").i32(-1).frame();
@@ -357,7 +357,7 @@ fn late_connect_request_changes_nothing() {
     let id = server.sessions()[0].id;
     client.write_all(&Writer::new().i32(7).i32(-10).frame()).unwrap();
     client.write_all(&create(8, "/a")).unwrap();
-    let logged = server.wait_request(Op::Create, SOON).expect("it is served");
+    let logged = server.wait_request(Op::Create, SOON).expect("the create is served");
     assert_eq!(logged.session, id);
     assert_eq!((server.count(Op::Connect), server.count(Op::Other(-10))), (1, 1));
 }
@@ -392,20 +392,24 @@ fn dropped_reply_applies_the_request_and_cuts() {
     client.abandon();
 }
 
-/// The test that every implementation of the recipe should have: the create is done, its answer
-/// lost.
+/// The test that every implementation of the recipe should have: the create is executed, and its
+/// answer is lost.
 fn lost_answer_to_a_create_leaves_no_orphan() {
     let (server, at) = start();
     let session = session(&at);
     let id = session.session_id();
     let mutex = mutex(&session);
-    mutex.lock().unwrap().unlock().unwrap(); // the folder is there
+    mutex.lock().unwrap().unlock().unwrap(); // makes the folder
     for lose in LOSE {
         server.clear_log();
         lose(&server, Op::Create.on(NODE));
         let guard = mutex.lock().unwrap();
         assert_eq!(server.pending_faults(), 0);
-        assert_eq!(server.count(Op::Create.on(NODE)), 2, "the lost one, and another");
+        assert_eq!(
+            server.count(Op::Create.on(NODE)),
+            2,
+            "the create without an answer, and another one"
+        );
         let name = guard.path().rsplit_once('/').unwrap().1.to_owned();
         until("the holder's node is the only one", SOON, || {
             (queue(&at, LOCK) == [&*name]).then_some(())
@@ -436,9 +440,9 @@ fn silenced_reply_applies_the_request_and_leaves_the_connection_open() {
     server.silence_reply(Op::Create.on("/orphan"));
     thread::scope(|scope| {
         let create = scope.spawn(|| client.create("/orphan", b"", PERSISTENT));
-        let applied = server.wait_request(Op::Create, SOON).expect("it has come");
+        let applied = server.wait_request(Op::Create, SOON).expect("the create was applied");
         assert_eq!(applied.path.as_deref(), Some("/orphan"));
-        assert!(exists(&at, "/orphan"), "and others are served");
+        assert!(exists(&at, "/orphan"), "other connections are served");
         thread::sleep(A_WHILE);
         assert!(!create.is_finished());
         server.cut_connections();
@@ -462,8 +466,8 @@ fn call_gets_over_a_silent_connection() {
     until_empty(&at, LOCK);
 }
 
-/// Each create that has no answer is searched for by a listing of its own. Were all creates sent at
-/// once, a cut would be followed by as many listings as there are permits, of as many names each.
+/// A listing of its own searches for each create without an answer. If all creates were sent at
+/// once, a cut would be followed by as many listings as there are permits, each with as many names.
 fn cut_among_many_permits_is_not_followed_by_a_listing_for_each() {
     const PERMITS: u32 = 400;
     let (server, at) = start();
@@ -519,7 +523,7 @@ fn held_requests_wait_and_others_pass() {
         assert_eq!(
             other.children("/").unwrap(),
             ["third", "zookeeper"],
-            "what follows on its connection waits"
+            "later requests on its connection wait"
         );
         drop(held);
         both.join().unwrap().unwrap();
@@ -527,8 +531,8 @@ fn held_requests_wait_and_others_pass() {
     assert_eq!(other.children("/").unwrap(), ["first", "second", "third", "zookeeper"]);
 }
 
-/// The holder goes after the waiter has seen it and before the waiter watches it: the wake-up that
-/// a careless lock misses.
+/// The holder releases after the waiter has listed it and before the waiter watches it: a careless
+/// lock would miss this wake-up.
 fn holder_that_goes_before_the_watch_is_set_is_not_waited_for() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
@@ -538,9 +542,9 @@ fn holder_that_goes_before_the_watch_is_set_is_not_waited_for() {
     let held = server.hold_requests(Op::GetData.on(&node).session(ours.session_id().unwrap()));
     thread::scope(|scope| {
         let waiter = scope.spawn(|| mutex.lock().unwrap().is_held());
-        assert!(held.wait(SOON), "it has listed, and is about to watch the holder");
+        assert!(held.wait(SOON), "the waiter has listed and is about to watch the holder");
         guard.unlock().unwrap();
-        until("the holder is gone", SOON, || (!exists(&at, &node)).then_some(()));
+        until("the holder has released", SOON, || (!exists(&at, &node)).then_some(()));
         drop(held);
         assert!(waiter.join().unwrap());
     });
@@ -549,7 +553,7 @@ fn holder_that_goes_before_the_watch_is_set_is_not_waited_for() {
 
 scenarios![on embedded;
     expired_session_is_gone_when_the_call_returns,
-    holder_is_told_that_its_session_was_expired,
+    holder_is_notified_that_its_session_was_expired,
     cut_connections_leave_the_sessions,
     cut_ends_connections_that_were_not_accepted_yet,
     what_was_sent_before_a_cut_or_a_restart_is_served,

@@ -1,5 +1,5 @@
-//! Hostile clients at the embedded server: the bad connection ends with a log line, memory stays
-//! bounded, the others are served.
+//! Hostile clients at the embedded server: the bad connection is closed with a log line, memory
+//! stays bounded, and other clients are served.
 use crate::support::{
     Raw, brand,
     logged::logged,
@@ -22,19 +22,20 @@ use std::{
 use zk_test_server::TestServer;
 
 const MB: usize = 1 << 20;
-/// No answer takes so long, whatever a hostile client does, on a busy machine and not optimized.
+/// No answer takes longer than this, whatever a hostile client does, on a busy machine and without
+/// optimization.
 const PROMPT: Duration = Duration::from_secs(15);
 
-/// A session timeout that plays no part.
+/// A session timeout that does not matter.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// The server, and a client that has done nothing wrong.
+/// The server, and a client that sends only valid requests.
 struct Stage {
     server: TestServer,
     at: String,
     good: Raw,
     rounds: usize,
-    /// The longest that one of the others had to wait.
+    /// The longest wait of another client.
     worst: Duration,
 }
 
@@ -50,7 +51,7 @@ impl Stage {
         Stage { server, at, good, rounds: 0, worst: Duration::ZERO }
     }
 
-    /// The good client is served, promptly, and so is a new one.
+    /// Checks that the good client and a new client are served promptly.
     #[track_caller]
     fn serves(&mut self) {
         let start = Instant::now();
@@ -63,7 +64,7 @@ impl Stage {
         let mut new = Raw::connect(&self.at).unwrap();
         assert!(new.exists(&path).unwrap().is_some());
         self.worst = self.worst.max(waited).max(start.elapsed());
-        assert!(self.worst < PROMPT, "somebody was kept waiting for {:?}", self.worst);
+        assert!(self.worst < PROMPT, "another client waited for {:?}", self.worst);
     }
 
     fn dial(&self) -> TcpStream {
@@ -73,8 +74,7 @@ impl Stage {
         stream
     }
 
-    /// A connection with a session, and nothing but bytes from here on: nobody pings, however long
-    /// it takes.
+    /// A connection with a session. From now on it sends only the given bytes, and no pings.
     fn session(&self) -> TcpStream {
         let mut stream = self.dial();
         stream.write_all(&hello(LONG.as_millis() as i32)).unwrap();
@@ -88,7 +88,7 @@ pub fn hello(timeout: i32) -> Vec<u8> {
     Writer::new().i32(0).i64(0).i32(timeout).i64(0).buffer(&[0; 16]).bool(false).frame()
 }
 
-/// The next frame; None at the end of the stream, however it ended.
+/// The next frame; None at any end of the stream.
 pub fn frame(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     let gone = |e: &io::Error| {
@@ -106,7 +106,7 @@ pub fn frame(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(frame))
 }
 
-/// Waits until the server has hung up; gives the error codes of the replies before that.
+/// Waits until the server has closed the connection; returns the error codes of the replies before.
 #[track_caller]
 fn until_hung_up(stream: &mut TcpStream, what: &str) -> Vec<i32> {
     let mut codes = Vec::new();
@@ -114,12 +114,12 @@ fn until_hung_up(stream: &mut TcpStream, what: &str) -> Vec<i32> {
         match frame(stream) {
             Ok(Some(reply)) => codes.extend(Reader(&reply[12..]).i32()),
             Ok(None) => return codes,
-            Err(e) => panic!("{what}: the server has not hung up: {e}"),
+            Err(e) => panic!("{what}: the server has not closed the connection: {e}"),
         }
     }
 }
 
-/// What the server has logged of one connection (by its client's address).
+/// The log lines of one connection (by its client's address).
 fn said_of(stream: &TcpStream) -> Vec<String> {
     logged(Level::Warn, &stream.local_addr().unwrap().to_string())
 }
@@ -130,7 +130,7 @@ fn memory() -> usize {
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// The greatest growth of the resident memory that was seen while `watched` ran.
+/// The greatest growth of the resident memory while `watched` runs.
 fn growth<T>(watched: impl FnOnce() -> T) -> (usize, T) {
     let before = memory();
     thread::scope(|scope| {
@@ -149,7 +149,7 @@ fn growth<T>(watched: impl FnOnce() -> T) -> (usize, T) {
     })
 }
 
-// ---- bytes that are no requests ----
+// ---- bytes that are not requests ----
 
 fn negative_and_huge_lengths_end_the_connection() {
     let mut stage = Stage::new();
@@ -172,7 +172,7 @@ fn protocols_of_others_end_the_connection() {
     let mut stage = Stage::new();
     let words: [&[u8]; 4] = [
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", // TLS, as of a client configured for it
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", // the begin of a TLS handshake
         b"SSH-2.0-OpenSSH_9.6\r\n",
         b"ruokruok\xff\xff\xff\xff",
     ];
@@ -209,13 +209,13 @@ fn truncated_connect_requests_end_the_connection() {
         until_hung_up(&mut bad, &format!("a password of {length} bytes"));
         assert_eq!(said_of(&bad).len(), 1);
     }
-    // And whoever sends half of one and goes.
+    // Clients that send a part of one and close the connection.
     for length in 0..whole.len() {
         let mut bad = stage.dial();
         bad.write_all(&hello(30_000)[..length]).unwrap();
     }
     stage.serves();
-    until("nobody is left", SOON, || (stage.server.connection_count() == 1).then_some(()));
+    until("one connection", SOON, || (stage.server.connection_count() == 1).then_some(()));
     assert_eq!(stage.server.sessions().len(), 1);
 }
 
@@ -247,8 +247,7 @@ fn unknown_requests_end_the_connection() {
     }
 }
 
-/// Requests whose body is not what it should be are refused, and cost no memory, whatever they
-/// claim.
+/// Requests with an invalid body are refused, and need no memory, whatever length they claim.
 fn truncated_and_boastful_requests_are_refused() {
     let mut stage = Stage::new();
     let create = || Writer::new().i32(1).i32(1).string("/n").buffer(b"data");
@@ -286,7 +285,7 @@ fn truncated_and_boastful_requests_are_refused() {
         for (what, words) in all {
             let mut bad = stage.session();
             bad.write_all(&words).unwrap();
-            // An error for an answer, or the end of the connection.
+            // The answer is an error, or the end of the connection.
             if let Some(reply) = frame(&mut bad).unwrap() {
                 let code = Reader(&reply[12..]).i32().unwrap();
                 assert!(code < 0, "{what}: answered with {code}");
@@ -297,7 +296,7 @@ fn truncated_and_boastful_requests_are_refused() {
         stage.serves();
     });
     assert!(grown < 16 * MB, "{grown}");
-    assert_eq!(stage.good.children("/").unwrap(), ["good", "zookeeper"], "nothing was made");
+    assert_eq!(stage.good.children("/").unwrap(), ["good", "zookeeper"], "no node was made");
 }
 
 fn garbage_harms_nobody() {
@@ -308,7 +307,7 @@ fn garbage_harms_nobody() {
             let mut bad = if round % 2 == 0 { stage.dial() } else { stage.session() };
             for _ in 0..random.usize(1..6) {
                 let words: Vec<u8> = (0..random.usize(0..200)).map(|_| random.u8(..)).collect();
-                // Mostly with a length that is right, and often with an operation that exists.
+                // Most frames have a correct length, and many an operation that exists.
                 let words = match random.u8(..3) {
                     0 => words,
                     1 => Writer::new()
@@ -330,11 +329,11 @@ fn garbage_harms_nobody() {
         stage.serves();
     });
     assert!(grown < 64 * MB, "{grown}");
-    until("nobody is left", SOON, || (stage.server.connection_count() == 1).then_some(()));
+    until("one connection", SOON, || (stage.server.connection_count() == 1).then_some(()));
     assert!(stage.good.exists("/good").unwrap().is_some());
 }
 
-// ---- those who take their time ----
+// ---- slow clients ----
 
 fn slow_loris_keeps_nobody_waiting_and_is_closed() {
     let server = brand::embedded()
@@ -343,8 +342,8 @@ fn slow_loris_keeps_nobody_waiting_and_is_closed() {
         .start()
         .unwrap();
     let mut stage = Stage::on(server);
-    // Half of them greet a byte at a time, half have a session and a request that never becomes
-    // whole.
+    // Half of them send their connect request byte by byte; the others have a session and a request
+    // that never becomes complete.
     let mut slow: Vec<TcpStream> = (0..50).map(|_| stage.dial()).collect();
     for _ in 0..50 {
         let mut stream = stage.dial();
@@ -356,7 +355,7 @@ fn slow_loris_keeps_nobody_waiting_and_is_closed() {
     let start = Instant::now();
     let (grown, closed) = growth(|| {
         let mut next = 0;
-        until("the server gives them up", Duration::from_secs(60), || {
+        until("the server closes the slow connections", Duration::from_secs(60), || {
             let mut open = 0;
             for (i, stream) in slow.iter_mut().enumerate() {
                 let byte = if i < 50 { greeting[next] } else { request[next.min(200)] };
@@ -366,24 +365,24 @@ fn slow_loris_keeps_nobody_waiting_and_is_closed() {
             if next % 10 == 0 {
                 stage.serves();
             }
-            thread::sleep(Duration::from_millis(50)); // they are slow
+            thread::sleep(Duration::from_millis(50)); // the clients are slow
             (open == 0).then(|| start.elapsed())
         })
     });
     println!("all closed after {closed:?}");
     assert!(grown < 16 * MB, "{grown}");
-    until("nobody is left", SOON, || (stage.server.connection_count() == 1).then_some(()));
+    until("one connection", SOON, || (stage.server.connection_count() == 1).then_some(()));
     for stream in &slow[..50] {
         assert_eq!(logged(Level::Info, &stream.local_addr().unwrap().to_string()).len(), 1);
     }
     assert!(logged(Level::Info, "has expired").len() >= 50);
 }
 
-/// Set in the process that has got its descriptors.
+/// Is set in the process with the raised limit of descriptors.
 const RAISED_VAR: &str = "ZK_MUTEX_TEST_RAISED";
 
-/// Runs the scenario in a process with so many descriptors, if this one has fewer; true if that was
-/// done.
+/// Runs the scenario in a process with so many descriptors, if this one has fewer. Returns true if
+/// it has done so.
 fn ran_with_descriptors(wanted: usize) -> bool {
     let limits = fs::read_to_string("/proc/self/limits").unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
@@ -392,7 +391,10 @@ fn ran_with_descriptors(wanted: usize) -> bool {
     if most >= wanted {
         return false;
     }
-    assert!(env::var_os(RAISED_VAR).is_none(), "ulimit -n {wanted} had no effect: it is {most}");
+    assert!(
+        env::var_os(RAISED_VAR).is_none(),
+        "ulimit -n {wanted} had no effect: the limit is {most}"
+    );
     let script = r#"ulimit -n "$1" || exit 7; exec "$0""#;
     let ended = Command::new("sh")
         .args(["-c", script])
@@ -410,7 +412,7 @@ fn ran_with_descriptors(wanted: usize) -> bool {
     true
 }
 
-fn a_thousand_idle_connections_cost_little_and_disturb_nobody() {
+fn a_thousand_idle_connections_cost_little_and_disturb_no_other() {
     if ran_with_descriptors(2_500) {
         return;
     }
@@ -437,7 +439,7 @@ fn a_thousand_idle_connections_cost_little_and_disturb_nobody() {
     println!("1,000 pings beside them: {:?}", start.elapsed());
     assert!(start.elapsed() < SOON);
     drop(idle);
-    until("they are gone", SOON, || (stage.server.connection_count() == 1).then_some(()));
+    until("one connection", SOON, || (stage.server.connection_count() == 1).then_some(()));
     stage.serves();
 }
 
@@ -494,8 +496,8 @@ fn flood_of_creates_is_answered_in_order_and_others_are_served() {
     assert!(rounds > 2, "the others were served {rounds} times in all");
 }
 
-/// Writes without ever reading, until the other side takes no more or hangs up; gives the bytes
-/// written.
+/// Writes without ever reading, until the other side takes no more or closes the connection.
+/// Returns the number of bytes written.
 fn stuff(mut stream: &TcpStream, words: &[u8], most: usize) -> usize {
     stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     let mut written = 0;
@@ -532,12 +534,12 @@ fn client_that_asks_for_much_and_reads_nothing_costs_little() {
         grown / 1024,
         stage.worst
     );
-    // What is asked is not taken from the sockets: these, with their buffers in the kernel, are
-    // full long before the end.
+    // The server does not read the requests from the sockets: these, with their buffers in the
+    // kernel, are full long before the end.
     assert!(written < 3 * 32 * MB, "the server has taken {written} bytes");
     assert!(grown < 64 * MB, "{grown}");
     drop(bad);
-    until("they are gone", SOON, || (stage.server.connection_count() == 1).then_some(()));
+    until("one connection", SOON, || (stage.server.connection_count() == 1).then_some(()));
 }
 
 fn client_that_watches_everything_and_reads_nothing_is_closed() {
@@ -549,7 +551,7 @@ fn client_that_watches_everything_and_reads_nothing_is_closed() {
     stage.good.create(&path, b"", PERSISTENT).unwrap();
     let (grown, ()) = growth(|| {
         let mut sets = 0;
-        until("the server gives it up", Duration::from_secs(60), || {
+        until("the server closes the connection", Duration::from_secs(60), || {
             for _ in 0..20 {
                 stage.good.set_data(&path, b"").unwrap();
             }
@@ -564,20 +566,19 @@ fn client_that_watches_everything_and_reads_nothing_is_closed() {
     stage.serves();
 }
 
-/// Slower than the server makes them, and all the time.
+/// The client reads more slowly than the server writes, but all the time.
 fn client_that_reads_gets_it_all() {
     const EVENTS: usize = 40_000;
     let mut stage = Stage::new();
     let mut reader = stage.session();
     reader.write_all(&Writer::new().i32(1).i32(106).string("/").i32(1).frame()).unwrap();
     assert!(frame(&mut reader).unwrap().is_some());
-    // all nodes of a session go before anything is said of the first
+    // all nodes of a session are deleted before the first event is sent
     reader.set_read_timeout(None).unwrap();
     let mut owner = Raw::connect(&stage.at).unwrap();
     let path = format!("/{}", "x".repeat(1000));
     thread::scope(|scope| {
-        // A node that is made and one that goes, each tells of itself; its parent is told of it in
-        // the same.
+        // Each create and each delete sends one event; the change of the parent sends no second one.
         let events = scope.spawn(move || {
             let mut seen = 0;
             while seen < 2 * EVENTS {
@@ -626,8 +627,8 @@ scenarios![on embedded;
     unknown_requests_end_the_connection,
     truncated_and_boastful_requests_are_refused,
     garbage_harms_nobody,
-    slow_loris_keeps_nobody_waiting_and_is_closed,
-    a_thousand_idle_connections_cost_little_and_disturb_nobody,
+    slow_loris_delays_no_other_client_and_is_closed,
+    a_thousand_idle_connections_cost_little_and_disturb_no_other,
     flood_of_creates_is_answered_in_order_and_others_are_served,
     client_that_asks_for_much_and_reads_nothing_costs_little,
     client_that_watches_everything_and_reads_nothing_is_closed,

@@ -1,5 +1,5 @@
-//! The embedded server's life: restart and wipe, numbers, time that is made to pass, the logs, and
-//! its end.
+//! The embedded server's life: restart and wipe, sequence numbers, virtual time, the logs, and its
+//! end.
 use crate::{
     server::faults::mutex,
     support::{
@@ -40,11 +40,11 @@ fn restart_keeps_nodes_and_sessions_and_forgets_watches() {
     assert!(client.ping().is_err());
     let mut again = attach(&at, &client).unwrap();
     assert_eq!(again.get_data("/kept").unwrap().0, b"data");
-    assert_eq!(again.exists("/kept").unwrap(), before, "stat by stat");
+    assert_eq!(again.exists("/kept").unwrap(), before, "the node has the same Stat");
     assert_eq!(again.exists("/e").unwrap().unwrap().ephemeral_owner, client.session_id());
     again.set_data("/kept", b"new").unwrap();
     again.ping().unwrap();
-    assert_eq!(again.events(), [], "its watch went with the connection");
+    assert_eq!(again.events(), [], "the watch is gone with the connection");
     client.abandon();
 }
 
@@ -84,7 +84,7 @@ fn restart_without_data_is_a_new_server_at_the_old_address() {
     client.abandon();
 }
 
-fn wiped_server_knows_nobody() {
+fn wiped_server_knows_no_session() {
     let (server, at) = start();
     let session = session(&at);
     let (id, events) = (session.session_id(), session.subscribe());
@@ -96,8 +96,7 @@ fn wiped_server_knows_nobody() {
     assert!(client.ping().is_err());
     assert!(!exists(&at, "/gone"));
     assert_eq!(raw(&at).children("/").unwrap(), ["zookeeper"]);
-    // A client that has seen more than the server knows of is refused, until the server has come so
-    // far.
+    // The server refuses a client that has seen a higher zxid, until its own zxid is as high.
     until_event(&events, |event| *event == SessionEvent::Suspended);
     let mut writer = raw(&at);
     for i in 0..20 {
@@ -123,7 +122,7 @@ fn sequence_numbers_are_set() {
     let serial = [(); 3].map(|()| client.create("/q/n-", b"", SEQUENTIAL));
     assert_eq!(serial[0].as_deref().unwrap(), "/q/n-2147483646");
     assert_eq!(serial[1].as_deref().unwrap(), "/q/n-2147483647");
-    // A third create of that very name meets the second one: the number sticks.
+    // A third create with this name finds the second one: the number does not change any more.
     assert_eq!(serial[2].as_ref().unwrap_err().code(), Some(raw::NODE_EXISTS));
 }
 
@@ -160,7 +159,7 @@ fn virtual_hours_pass_at_once() {
     let timeout = owner.timeout();
     owner.create("/e", b"", EPHEMERAL).unwrap();
     let start = Instant::now();
-    // Never past half of the timeout without a word of the owner's.
+    // No step is longer than half of the timeout without a request of the owner.
     for _ in 0..10 {
         server.advance(timeout / 2);
         owner.ping().unwrap();
@@ -171,7 +170,7 @@ fn virtual_hours_pass_at_once() {
     assert!(owner.ping().is_err());
     assert!(!exists(&at, "/e"));
     assert_eq!(attach(&at, &owner).map(drop).unwrap_err().code(), Some(SESSION_EXPIRED));
-    assert!(start.elapsed() < timeout / 2, "nobody waited");
+    assert!(start.elapsed() < timeout / 2, "no real time passed");
     owner.abandon();
 }
 
@@ -190,7 +189,7 @@ fn advance_hears_those_who_came_before() {
         server.advance(timeout * 2 / 3);
         assert!(
             server.sessions().iter().any(|session| session.id == id),
-            "it had come back in time"
+            "the owner had reconnected in time"
         );
         assert!(server.expire_session(id));
     }
@@ -205,13 +204,13 @@ fn event_is_waited_for() {
     assert_eq!(server.wait_event(set, Duration::ZERO), None);
     client.watch("/n").unwrap();
     thread::scope(|scope| {
-        // What is asked of an event may ask the server.
+        // The function that is called with the event may call the server.
         let waits =
             scope.spawn(|| server.wait_event(|event| set(event) && server.node_count() > 0, SOON));
         client.set_data("/n", b"new").unwrap();
         assert_eq!(waits.join().unwrap().map(|event| event.session), Some(client.session_id()));
     });
-    assert!(server.wait_event(set, Duration::ZERO).is_some(), "it is in the log");
+    assert!(server.wait_event(set, Duration::ZERO).is_some(), "the event is in the log");
 }
 
 fn holder_loses_a_lock_by_virtual_time() {
@@ -242,8 +241,8 @@ fn containers_go_by_virtual_time() {
         server.advance(client.timeout() / 2);
         client.ping().unwrap();
     }
-    assert!(client.exists("/box").unwrap().is_none(), "it was used, and is empty");
-    assert!(client.exists("/new").unwrap().is_some(), "it was never used");
+    assert!(client.exists("/box").unwrap().is_none(), "the container was used and is empty");
+    assert!(client.exists("/new").unwrap().is_some(), "the container was never used");
 }
 
 // ---- logs ----
@@ -314,13 +313,16 @@ fn stopped_server_leaves_no_thread_no_socket_no_port() {
         } else {
             server.stop();
         }
-        assert!(!held.wait(Duration::from_secs(60)), "at once: nothing will come");
+        assert!(
+            !held.wait(Duration::from_secs(60)),
+            "the wait ends at once, because no request can come"
+        );
         drop(held);
-        assert!(client.ping().is_err(), "it was hung up on");
+        assert!(client.ping().is_err(), "the server has closed the connection");
         assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
         client.abandon();
         assert_eq!(sockets(), open);
-        // A thread that was waited for may still have its entry for a moment.
+        // A thread that has ended may still have its /proc entry for a moment.
         until("the thread is gone", SOON, || (tasks() == threads).then_some(()));
     }
 }
@@ -346,11 +348,11 @@ scenarios![on embedded;
     restart_keeps_nodes_and_sessions_and_forgets_watches,
     waiter_waits_on_over_restarts,
     restart_without_data_is_a_new_server_at_the_old_address,
-    wiped_server_knows_nobody,
+    wiped_server_knows_no_session,
     sequence_numbers_are_set,
     lock_keeps_its_order_past_the_last_number,
     virtual_hours_pass_at_once,
-    advance_hears_those_who_came_before,
+    advance_serves_earlier_requests_first,
     holder_loses_a_lock_by_virtual_time,
     event_is_waited_for,
     containers_go_by_virtual_time,

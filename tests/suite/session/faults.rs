@@ -1,5 +1,5 @@
-//! A session under faults: it goes on where it can, starts anew where it must, and never spins,
-//! hangs or lies.
+//! A session under faults: it is resumed if it can be, is replaced if it is lost, and never uses
+//! the processor in an idle loop, hangs, or reports a wrong state.
 use crate::support::{
     Ensemble, OpKind, Proxy, Raw, Server, Shared, Stub, Which, raw, scenarios,
     scene::{SOON, expire, next, queue, session_of, until_empty, until_event, until_state},
@@ -21,20 +21,21 @@ use zk_mutex::{
     Cause, Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkMutex, ZkSession,
 };
 
-/// The session timeout where the server is to expire a session.
+/// The session timeout of scenarios in which the server expires a session.
 const T: Duration = Duration::from_secs(4);
-/// The session timeout where it plays no part, however busy the machine is.
+/// The session timeout of scenarios in which no session may expire, even on a busy machine.
 const LONG: Duration = Duration::from_secs(15);
-/// What a busy machine may add to any bound.
+/// The extra time of any bound on a busy machine.
 const SLACK: Duration = Duration::from_millis(1500);
-/// What a close may take: a second, and what a busy machine adds.
+/// The time of a close: a second, and the extra time of a busy machine.
 const CLOSE: Duration = Duration::from_millis(2500);
 const LOCK: &str = "/lock";
 
-/// A chroot of the scenario's own on the shared server, past a proxy and through it.
+/// A chroot of the scenario's own on the shared server, with its addresses past a proxy and through
+/// it.
 struct Stage {
     proxy: Proxy,
-    /// Past the proxy.
+    /// The address without the proxy.
     direct: String,
     through: String,
 }
@@ -52,7 +53,7 @@ impl Stage {
         session_of(&self.through, LONG)
     }
 
-    /// No host answers, as if its machine were gone.
+    /// No host answers, as if its machine were off.
     fn outage(&self, on: bool) {
         self.proxy.refuse(on);
         if on {
@@ -60,14 +61,14 @@ impl Stage {
         }
     }
 
-    /// Ends the session at the server, behind its owner's back.
+    /// Ends the session at the server without its owner's knowledge.
     fn expire(&self) {
         expire(&self.proxy, &self.direct);
     }
 }
 
-/// Waits until the session is resumed: suspended before, once or on a busy machine more often, and
-/// never lost.
+/// Waits until the session is resumed. It was suspended before, once or on a busy machine more
+/// often, and never lost.
 #[track_caller]
 fn resumed(events: &Receiver<SessionEvent>) {
     let seen = until_event(events, |event| *event == SessionEvent::Reconnected);
@@ -79,7 +80,7 @@ fn is_connected(event: &SessionEvent) -> bool {
     matches!(event, SessionEvent::Connected { .. })
 }
 
-/// Closes a session in whatever state it is, in time.
+/// Closes a session in any state, and checks that this ends in time.
 #[track_caller]
 fn close_in_time(session: &ZkSession) {
     let start = Instant::now();
@@ -88,7 +89,7 @@ fn close_in_time(session: &ZkSession) {
     assert_eq!(session.state(), SessionState::Closed);
 }
 
-/// Threads that lock, read a number, and write it plus one, with nothing else to protect it.
+/// Threads that lock, read a number, and write it plus one; only the lock protects the number.
 struct Traffic {
     stop: Arc<AtomicBool>,
     number: Arc<AtomicU64>,
@@ -97,12 +98,12 @@ struct Traffic {
 }
 
 impl Traffic {
-    /// `pause` between the sections of one thread.
+    /// `pause` is the time between the sections of one thread.
     fn start(sessions: &[&ZkSession], threads: usize, pause: Duration) -> Traffic {
         Traffic::start_with(sessions, threads, pause, true)
     }
 
-    /// Not `exact`: the scenario breaks exclusion itself, as who ends a session at the server does
+    /// Without `exact` the scenario itself breaks exclusion, by ending a session at the server
     /// while its holder works.
     fn start_with(
         sessions: &[&ZkSession],
@@ -124,10 +125,10 @@ impl Traffic {
                     let read = number.load(Ordering::SeqCst);
                     thread::sleep(Duration::from_millis(1));
                     let last = entries.load(Ordering::SeqCst);
-                    // A hold may end in the section, with its lease; while it stands nobody else
-                    // comes in.
+                    // A hold may end in the section, with its lease. While it is valid no other
+                    // thread enters.
                     if guard.is_held() {
-                        assert!(last == entered || !exact, "two at once");
+                        assert!(last == entered || !exact, "two threads were inside at once");
                         number.store(read + 1, Ordering::SeqCst);
                         sections += 1;
                     }
@@ -156,7 +157,7 @@ impl Traffic {
         });
     }
 
-    /// The number is what all threads together have counted.
+    /// Checks that the number is what all threads together have counted.
     #[track_caller]
     fn stop(self) -> u64 {
         self.stop.store(true, Ordering::SeqCst);
@@ -273,7 +274,7 @@ fn expired_session_is_replaced_by_itself() {
     until_empty(&stage.direct, LOCK);
 }
 
-fn expiry_under_steady_traffic_stops_nobody() {
+fn expiry_under_steady_traffic_stops_no_thread() {
     let stage = Stage::new();
     let (session, other) = (stage.session(), session_of(&stage.direct, T));
     let events = session.subscribe();
@@ -300,10 +301,10 @@ fn refused_for_longer_than_the_timeout_then_healed_gives_a_usable_lock() {
     stage.outage(true);
     assert_eq!(next(&events), SessionEvent::Suspended);
     assert!(guard.lost().wait(SOON).is_some());
-    assert!(cut.elapsed() < t + SLACK, "told after {:?}", cut.elapsed());
+    assert!(cut.elapsed() < t + SLACK, "notified after {:?}", cut.elapsed());
     assert_eq!(guard.lost_reason(), Some(LossReason::LeaseExpired));
-    until_empty(&stage.direct, LOCK); // the server expires the session
-    assert_eq!(session.state(), SessionState::Suspended, "nobody has told us");
+    until_empty(&stage.direct, LOCK); // the server has expired the session
+    assert_eq!(session.state(), SessionState::Suspended, "the client is not notified yet");
     stage.outage(false);
     let seen = until_event(&events, is_connected);
     assert!(seen.contains(&SessionEvent::Lost(LossReason::SessionExpired)), "{seen:?}");
@@ -320,8 +321,8 @@ fn black_hole_for_longer_than_the_timeout_then_healed_gives_a_usable_lock() {
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     let guard = mutex.lock().unwrap();
     stage.proxy.black_hole(true);
-    until_empty(&stage.direct, LOCK); // the server expires the session
-    assert!(!guard.is_held(), "the holder knows before the server removes its node");
+    until_empty(&stage.direct, LOCK); // the server has expired the session
+    assert!(!guard.is_held(), "the hold ends before the server removes its node");
     stage.proxy.black_hole(false);
     drop(guard);
     let guard = mutex.lock_timeout(SOON).unwrap().unwrap();
@@ -338,10 +339,10 @@ fn processor_time() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
     let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
-    Duration::from_millis(10 * ticks) // a hundred ticks a second on every Linux
+    Duration::from_millis(10 * ticks) // every Linux has a hundred ticks a second
 }
 
-/// At most 1 % of a core over some seconds, by the quieter of two looks.
+/// At most 1 % of a core over some seconds, by the lower of two measurements.
 #[track_caller]
 fn burns_nothing() {
     const LOOK: Duration = Duration::from_secs(5);
@@ -419,7 +420,8 @@ fn outage_longer_than_the_retry_policy_is_an_error_and_then_it_works_again() {
     let start = Instant::now();
     assert!(matches!(mutex.lock(), Err(Error::Unavailable { .. })));
     assert!(start.elapsed() < second, "{:?}", start.elapsed());
-    // A shorter deadline of the caller's own gives its own cause or the outage, never contention.
+    // With a shorter deadline of its own the caller gets its own cause or the outage, never
+    // contention.
     assert!(matches!(
         mutex.lock_timeout(Duration::from_millis(50)),
         Err(Error::Unavailable { .. })
@@ -439,7 +441,7 @@ fn flapping_connection_keeps_the_count_exact_and_leaves_no_orphan() {
         if cut % 4 == 0 {
             traffic.flows(1);
         }
-        thread::sleep(Duration::from_millis(fastrand::u64(50..100))); // the flapping itself
+        thread::sleep(Duration::from_millis(fastrand::u64(50..100))); // the pause between two cuts
         stage.proxy.cut();
     }
     traffic.flows(20);
@@ -449,7 +451,7 @@ fn flapping_connection_keeps_the_count_exact_and_leaves_no_orphan() {
     close_in_time(&session);
 }
 
-// ---- servers that talk nonsense, or not at all ----
+// ---- servers that send nonsense, or nothing ----
 
 fn nonsense_in_mid_session_costs_the_connection_only() {
     let stage = Stage::new();
@@ -501,7 +503,7 @@ fn strange_but_lawful_events_are_ignored() {
             .proxy
             .inject(&Writer::new().i32(-1).i64(-1).i32(0).i32(kind).i32(3).string(path).frame());
     }
-    mutex.contenders().unwrap(); // answered behind them
+    mutex.contenders().unwrap(); // the answer comes after the events
     assert!(guard.is_held());
     guard.unlock().unwrap();
     assert!(events.is_empty(), "{:?}", events.try_iter().collect::<Vec<_>>());
@@ -516,7 +518,7 @@ fn nonsense_under_steady_traffic_keeps_the_count_exact() {
     for round in 0..12 {
         traffic.flows(5);
         let words: Vec<u8> = (0..fastrand::usize(4..64)).map(|_| fastrand::u8(..)).collect();
-        // Every other time a frame that is whole and means nothing.
+        // Every other frame is complete and means nothing.
         let frame = Writer::new().i32(fastrand::i32(..)).i64(1).i32(fastrand::i32(-130..1)).frame();
         stage.proxy.inject(if round % 2 == 0 { &words } else { &frame });
     }
@@ -526,7 +528,7 @@ fn nonsense_under_steady_traffic_keeps_the_count_exact() {
     until_empty(&stage.direct, LOCK);
 }
 
-/// A reply is swallowed and its connection stays open, silent.
+/// A reply is lost, and its connection stays open and silent.
 fn swallowed(
     stage: &Stage,
     t: Duration,
@@ -591,17 +593,17 @@ fn call_that_may_wait_gets_over_a_swallowed_reply() {
             assert_eq!(
                 mutex.contenders().unwrap().len(),
                 1,
-                "what is left of the first create is gone, or goes"
+                "the node of the first create is deleted, or soon will be"
             );
             drop(guard);
         });
     }
 }
 
-// ---- closing in the middle of it ----
+// ---- closing during faults ----
 
-/// Makes the fault, waits for what it does, and closes with one thread that waits for a lock and
-/// one that holds one.
+/// Makes the fault, waits for its effect, and closes while one thread waits for a lock and another
+/// one holds one.
 fn closing_in(fault: impl FnOnce(&Stage, &ZkSession), heal: impl FnOnce(&Stage)) {
     let stage = Stage::new();
     let (session, other) = (session_of(&stage.through, T), session_of(&stage.direct, T));
@@ -655,12 +657,12 @@ fn closing_in_a_black_hole_is_bounded_whether_it_is_noticed_or_not() {
     );
 }
 
-fn closing_just_after_a_cut_is_bounded_and_told() {
+fn closing_just_after_a_cut_is_bounded_and_reaches_the_server() {
     closing_in(|stage, _| stage.proxy.cut(), |_| ());
 }
 
-/// The pause before the next dialling is longer than a close may take: it is left out.
-fn closing_just_after_an_outage_is_told() {
+/// The pause before the next connection attempt is longer than a close may take, so it is left out.
+fn closing_just_after_an_outage_reaches_the_server() {
     let stage = Stage::new();
     let session = ZkSession::builder(&*stage.through)
         .session_timeout(Duration::from_secs(60))
@@ -687,7 +689,8 @@ fn closing_while_a_lost_session_is_replaced_is_bounded() {
             stage.expire();
             stage.proxy.cut();
             until_event(&events, |event| *event == SessionEvent::Suspended);
-            // The door opens for the word that the session is lost, and the new one gets no answer.
+            // Connections are accepted again when the session is reported as lost, and the new one
+            // gets no answer.
             stage.proxy.refuse(false);
             until_event(&events, |event| matches!(event, SessionEvent::Lost(_)));
             stage.proxy.black_hole(true);
@@ -719,16 +722,17 @@ fn close_whose_answer_is_lost_is_said_again() {
     );
 }
 
-/// The end arrives together with the words, and must not be left for the next silence to show.
+/// The end of the stream arrives together with the bytes. It must be noticed now, and not only at
+/// the next silence.
 fn end_of_stream_that_comes_with_the_last_bytes_is_noticed_at_once() {
     let timeout = Duration::from_secs(24);
     let welcome = Writer::new().i32(0).i32(24_000).i64(7).buffer(&[1; 16]).bool(false).frame();
-    // Where each connection ends at once, `connect` need not see one that stands.
+    // Each connection ends at once, so `connect` need not see an open one.
     let stub = Stub::start(welcome, Then::CloseFirst);
     let session = session_of(&stub.connect_string(), timeout);
     assert_eq!(session.session_id(), Some(7));
-    // A silence would show after an eighth of the timeout at the earliest.
-    until("it dials again", timeout / 12, || (stub.taken() > 1).then_some(()));
+    // A silence would be noticed after an eighth of the timeout at the earliest.
+    until("the session dials again", timeout / 12, || (stub.taken() > 1).then_some(()));
     drop(session);
 }
 
@@ -736,11 +740,11 @@ scenarios![
     end_of_stream_that_comes_with_the_last_bytes_is_noticed_at_once on none,
     survives_cuts_under_steady_traffic,
     survives_a_server_restart_under_steady_traffic,
-    // Ensembles are real only.
+    // Only real servers form ensembles.
     survives_a_failover_under_steady_traffic on real,
     black_hole_is_found_in_a_third_of_the_timeout_and_left_in_time,
     expired_session_is_replaced_by_itself,
-    expiry_under_steady_traffic_stops_nobody,
+    expiry_under_steady_traffic_stops_no_thread,
     refused_for_longer_than_the_timeout_then_healed_gives_a_usable_lock,
     black_hole_for_longer_than_the_timeout_then_healed_gives_a_usable_lock,
     refusing_server_burns_no_processor_time,
@@ -755,8 +759,8 @@ scenarios![
     call_that_may_wait_gets_over_a_swallowed_reply,
     closing_in_an_outage_is_bounded,
     closing_in_a_black_hole_is_bounded_whether_it_is_noticed_or_not,
-    closing_just_after_a_cut_is_bounded_and_told,
-    closing_just_after_an_outage_is_told,
+    closing_just_after_a_cut_is_bounded_and_reaches_the_server,
+    closing_just_after_an_outage_reaches_the_server,
     closing_just_after_an_expiry_is_bounded,
     closing_while_a_lost_session_is_replaced_is_bounded,
     closing_after_nonsense_or_silence_is_bounded,

@@ -1,5 +1,5 @@
-//! What bad input and bad luck at the start get: an error in time that says what was wrong, where,
-//! and what to do.
+//! Bad input and faults at the start: the caller gets an error in time that names the problem, its
+//! place, and the remedy.
 use crate::support::{
     OpKind, Proxy, Raw, Server, Shared, Stub,
     logged::logged,
@@ -16,12 +16,12 @@ use std::{
 };
 use zk_mutex::{Acl, Error, HostFailure, Result, RetryPolicy, SessionState, ZkMutex, ZkSession};
 
-/// What a failed connect may take beyond its timeout, on a busy machine.
+/// How much longer than its timeout a failed connect may take on a busy machine.
 const SLACK: Duration = Duration::from_millis(500);
-/// ZooKeeper's limit for a request less what we keep for the path and the ACL.
+/// ZooKeeper's limit for a request, without the part that we keep for the path and the ACL.
 const MOST_DATA: usize = (1 << 20) - (8 << 10);
 
-/// A session whose timeout plays no part, however busy the machine is.
+/// A session that does not expire, even on a busy machine.
 #[track_caller]
 fn session(address: &str) -> ZkSession {
     session_of(address, Duration::from_secs(15))
@@ -68,7 +68,7 @@ fn bad_path_is_refused_with_its_rule_and_nothing_is_sent() {
             assert!(said.contains(&format!("{path:?}")) && said.contains(rule), "{said}");
         }
     }
-    // What keeps the session alive may pass, nothing else may.
+    // Only requests that keep the session alive may pass.
     let idle = |kind| matches!(kind, OpKind::Ping | OpKind::Sync);
     let sent: Vec<_> = proxy.requests().into_iter().filter(|request| !idle(request.kind)).collect();
     assert_eq!(sent, []);
@@ -85,7 +85,7 @@ fn path_beside_the_servers_own_is_fine_below_a_chroot() {
 
 // ---- settings ----
 
-/// Expects `InvalidConfig` about `what`, with a reason that has `word`.
+/// Expects `InvalidConfig` about `what`, with a reason that contains `word`.
 #[track_caller]
 fn refused(made: Result<ZkSession>, what: &str, word: &str) {
     let error = made.unwrap_err();
@@ -183,7 +183,7 @@ fn extreme_settings_that_are_allowed_work() {
     let mutex = ZkMutex::builder(&session, "/lock").hand_over(Duration::MAX).build().unwrap();
     mutex.lock_timeout(Duration::MAX).unwrap().unwrap().unlock().unwrap();
     until_empty(&address, "/lock");
-    // A pause without end after the first failure.
+    // An endless pause after the first failure.
     let dead = format!("{}:2181", own_loopback());
     let tried = builder(&dead).connect_timeout(Duration::from_millis(500)).connect();
     assert!(matches!(tried, Err(Error::Connect { .. })), "{tried:?}");
@@ -191,12 +191,12 @@ fn extreme_settings_that_are_allowed_work() {
 
 // ---- hosts ----
 
-/// Expects `Error::Connect` in time, with each host of the connect string named once and its
+/// Expects `Error::Connect` in time, which names each host of the connect string once with its
 /// reason.
 #[track_caller]
 fn fails(connect_string: &str, timeout: Duration) -> Vec<HostFailure> {
     let mut took = Duration::MAX;
-    // The quickest of three: the machine may be busy.
+    // The quickest of three tries counts, because the machine may be busy.
     for attempt in 1.. {
         let start = Instant::now();
         let tried = ZkSession::builder(connect_string)
@@ -208,7 +208,7 @@ fn fails(connect_string: &str, timeout: Duration) -> Vec<HostFailure> {
         let Error::Connect { hosts, waited } = &error else {
             panic!("{connect_string}: {error:?}")
         };
-        assert!(*waited >= timeout, "it gave up after {waited:?}");
+        assert!(*waited >= timeout, "connect gave up after {waited:?}");
         let named: Vec<&str> = hosts.iter().map(|failure| failure.host.as_str()).collect();
         assert_eq!(named.join(","), connect_string);
         let said = error.to_string();
@@ -217,7 +217,7 @@ fn fails(connect_string: &str, timeout: Duration) -> Vec<HostFailure> {
         for failure in hosts {
             assert!(said.contains(&format!("{}: {}", failure.host, failure.reason)), "{said}");
         }
-        // On a machine that stood still for half the time no host had its turn.
+        // On a machine that stood still for half the time, some host was not tried.
         let all_asked = hosts.iter().all(|failure| failure.reason != "no answer yet");
         if took < timeout + SLACK && all_asked {
             return hosts.clone();
@@ -238,7 +238,8 @@ fn fails_because(connect_string: &str, word: &str) {
     assert!(hosts[0].reason.contains(word), "no {word:?} in {hosts:?}");
 }
 
-/// A name that no resolver finds, and none has to ask about: its label is too long.
+/// A name that no resolver finds. No resolver asks another one for it, because its label is too
+/// long.
 fn unknown_host() -> String {
     format!("{}.example:2181", "x".repeat(64))
 }
@@ -276,7 +277,8 @@ fn black_holed_handshake_is_named_with_its_cause_in_time_and_leaves_no_session()
     proxy.black_hole(true);
     fails_because(&proxy.connect_string(), "gave no session within");
     proxy.black_hole(false);
-    // The connect requests arrive now, from clients that are gone: nobody keeps their sessions.
+    // The connect requests arrive now, from clients that are gone: their sessions must not stay
+    // open.
     crate::support::until("no connection is left", SOON, || {
         (proxy.connections() == 0).then_some(())
     });
@@ -326,7 +328,7 @@ fn first_host_dead_and_second_alive_connects() {
     let address = Shared::chroot();
     let (silent, http) = (Stub::silent(), Stub::start("HTTP/1.1 200 OK\r\n\r\n", Then::Close));
     let dead = [refused_host(), unknown_host(), silent.connect_string(), http.connect_string()];
-    // Hosts are tried in a random order: each dead one comes first now and then.
+    // Hosts are tried in a random order: each dead host is the first one now and then.
     for dead in dead.iter().chain(&dead).chain(&dead) {
         let session = ZkSession::builder(format!("{dead},{address}"))
             .session_timeout(Duration::from_secs(3))
@@ -386,7 +388,7 @@ fn unknown_auth_scheme_is_an_auth_error_that_says_what_to_check() {
         .connect_timeout(SOON)
         .connect()
         .unwrap_err();
-    assert!(start.elapsed() < SOON, "at once, not by timeout");
+    assert!(start.elapsed() < SOON, "the error comes at once, not by the timeout");
     assert!(matches!(&error, Error::Auth { op: "connect", .. }), "{error:?}");
     let said = error.to_string();
     assert!(
@@ -401,7 +403,7 @@ fn with_auth(address: &str, credentials: &str) -> ZkSession {
     builder.auth("digest", credentials).connect().unwrap()
 }
 
-/// Expects `NoAuth` that names the operation, the path and the advice.
+/// Expects a `NoAuth` error that names the operation, the path and the advice.
 #[track_caller]
 fn no_auth<T: std::fmt::Debug>(made: Result<T>, path: &str) {
     let error = made.unwrap_err();

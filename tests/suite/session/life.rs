@@ -1,5 +1,5 @@
-//! A session from its connect to its end: what it tells, whom it tells, who keeps it alive, and
-//! that nothing stays behind.
+//! A session from its connect to its end: its properties and events, its handles, and that nothing
+//! is left behind.
 use crate::support::{
     OpKind, Proxy, Raw, Server, Shared,
     contend::spawn_waiting,
@@ -27,7 +27,7 @@ use zk_mutex::{
     Acl, CancelToken, Error, LossReason, Observer, SessionEvent, SessionState, ZkMutex, ZkSession,
 };
 
-/// What a close may take: a second, and what a busy machine adds.
+/// The time of a close: a second, and the extra time of a busy machine.
 const CLOSE: Duration = Duration::from_millis(2500);
 
 /// A proxy in front of the shared server, and a connect string through it with a chroot of the
@@ -45,13 +45,14 @@ fn outage(proxy: &Proxy) {
     proxy.cut();
 }
 
-/// A session whose timeout plays no part, however busy the machine is.
+/// A session that does not expire, even on a busy machine.
 #[track_caller]
 fn session(address: &str) -> ZkSession {
     session_of(address, Duration::from_secs(15))
 }
 
-/// Whether the server knows a session no more. (To ask for one that lives would move it.)
+/// Whether the server does not know a session any more. (Attaching to a living session would move
+/// it.)
 fn is_gone(server: &str, (id, password): &(i64, Vec<u8>)) -> bool {
     match Raw::with_session(server, *id, password) {
         Ok(raw) => {
@@ -71,7 +72,7 @@ fn id_of(event: &SessionEvent) -> Option<i64> {
 
 // ---- connecting ----
 
-fn connects_and_tells_its_properties() {
+fn connects_and_has_its_properties() {
     let (proxy, address) = proxied();
     for (asked, granted) in [(500_000, 60_000), (9_000, 9_000), (1, 500)]
         .map(|(asked, granted)| (Duration::from_millis(asked), Duration::from_millis(granted)))
@@ -79,7 +80,7 @@ fn connects_and_tells_its_properties() {
         let session = session_of(&address, asked);
         assert_eq!(session.timeout(), granted, "asked for {asked:?}");
         if granted < Duration::from_secs(1) {
-            continue; // a busy machine may lose it at any time
+            continue; // so short a session may be lost on a busy machine
         }
         assert_eq!(session.state(), SessionState::Connected);
         assert_eq!(session.session_id(), proxy.sessions().last().map(|(id, _)| *id));
@@ -158,7 +159,11 @@ fn works_below_a_chroot_that_it_makes() {
     let mutex = ZkMutex::new(&session, "/locks/orders").unwrap();
     let guard = mutex.lock().unwrap();
     assert_eq!(mutex.path(), "/locks/orders");
-    assert!(guard.path().starts_with("/locks/orders/"), "its user's own path: {}", guard.path());
+    assert!(
+        guard.path().starts_with("/locks/orders/"),
+        "the path as the user gave it: {}",
+        guard.path()
+    );
     let names = queue(&address, "/locks/orders");
     assert_eq!(names.len(), 1);
     assert!(guard.path().ends_with(&names[0]));
@@ -199,7 +204,7 @@ fn subscriber_sees_every_change_in_order() {
     assert_eq!(
         until_event(&late, |event| id_of(event).is_some()),
         seen,
-        "a later subscriber sees the same"
+        "a later subscriber gets the same events"
     );
 
     session.close().unwrap();
@@ -210,7 +215,7 @@ fn subscriber_sees_every_change_in_order() {
     assert!(session.subscribe().recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
 }
 
-fn receiver_that_nobody_reads_holds_nobody_up() {
+fn receiver_that_is_never_read_blocks_no_other() {
     let (proxy, address) = proxied();
     let session = session(&address);
     let (slow, quick) = (session.subscribe(), session.subscribe());
@@ -228,7 +233,7 @@ fn receiver_that_nobody_reads_holds_nobody_up() {
     println!("the last event seen is {last:?}");
 }
 
-/// Reports its calls, and does at one of them what it is told to.
+/// Reports its calls, and runs `at` in each of them.
 struct Reporter<F: FnMut(&str) + Send + 'static> {
     tell: Sender<String>,
     at: F,
@@ -307,7 +312,7 @@ fn observer_that_blocks_holds_nobody_up() {
     until_event(&events, |event| *event == SessionEvent::Reconnected);
     let mutex = ZkMutex::new(&session, "/lock").unwrap();
     mutex.lock().unwrap().unlock().unwrap();
-    assert!(calls.is_empty(), "one call after the other");
+    assert!(calls.is_empty(), "the handler is called once at a time");
     drop(release);
     assert_eq!(told(&calls), "reconnected");
     drop(mutex);
@@ -402,7 +407,7 @@ fn session_lives_until_its_last_handle_is_dropped_and_is_closed_at_once() {
     drop(mutex);
     drop(second);
     assert!(guard.is_held());
-    // Asked past the proxy, which counts the closes.
+    // The check goes past the proxy, which counts the closes.
     let direct = format!("{}/{}", Shared::connect_string(), address.split_once('/').unwrap().1);
     assert_eq!(queue(&direct, "/lock").len(), 1, "a guard is a handle too");
     assert_eq!(proxy.count(OpKind::CloseSession), 0);
@@ -412,7 +417,10 @@ fn session_lives_until_its_last_handle_is_dropped_and_is_closed_at_once() {
     drop(guard);
     assert!(start.elapsed() < CLOSE, "{:?}", start.elapsed());
     closed.wait();
-    assert!(is_gone(&Shared::connect_string(), &at_server), "long before its timeout of a minute");
+    assert!(
+        is_gone(&Shared::connect_string(), &at_server),
+        "the session ended long before its timeout of a minute"
+    );
     until_empty(&address, "/lock");
 }
 
@@ -423,14 +431,14 @@ fn close_ends_the_session_at_the_server_at_once() {
     let mutex = ZkMutex::new(&session, "/lock").unwrap();
     let guard = mutex.lock().unwrap();
     let owner = format!("0x{:x}", session.session_id().unwrap());
-    // Not the connections, which the server may still be taking down.
+    // Connections are not counted, because the server may still be closing them.
     let sessions = || {
         let dump = server.four_letter("dump").unwrap();
         dump.split_once("Connections dump").unwrap().0.to_owned()
     };
     assert!(sessions().contains(&owner));
     session.close().unwrap();
-    // The answer to the close has come: the session and its nodes are gone now, not soon.
+    // The close is answered, so the session and its nodes are deleted now, not soon.
     let left = sessions();
     assert!(!left.contains(&owner), "{left}");
     assert!(
@@ -447,7 +455,7 @@ fn mutexes_and_guards_may_outlive_a_closed_session() {
     let guard = mutex.lock().unwrap();
     let (signal, nested) = (guard.lost(), mutex.lock().unwrap());
     session.close().unwrap();
-    assert!(signal.receiver().recv().is_err(), "ready by disconnection");
+    assert!(signal.receiver().recv().is_err(), "the signal is ready by disconnection");
     for held in [&*guard, &*nested] {
         assert!(!held.is_held());
         assert_eq!(held.valid_for(), Duration::ZERO);
@@ -472,7 +480,7 @@ fn closed<T: std::fmt::Debug>(made: Result<T, Error>, op: &str, path: &str) {
     assert_eq!(error.to_string(), format!("{op} {path}: the session is closed; connect a new one"));
 }
 
-/// Waits until a thread of this process, named by its /proc entry, sleeps.
+/// Waits until a thread of this process, given by its /proc entry, sleeps.
 fn until_it_sleeps(thread: &str) {
     until("the thread blocks", SOON, || {
         let stat = fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
@@ -480,7 +488,7 @@ fn until_it_sleeps(thread: &str) {
     });
 }
 
-/// The logger is the application's code. The session timeout is so long that only the close itself
+/// The logger is code of the application. The session timeout is so long that only the close itself
 /// can free the lock in time.
 fn close_reaches_the_server_though_the_logger_blocks() {
     let address = Shared::chroot();
@@ -495,7 +503,7 @@ fn close_reaches_the_server_though_the_logger_blocks() {
             let freed = ZkMutex::new(&theirs, "/lock").unwrap().lock_timeout(SOON);
             drop(blocked);
             assert!(freed.is_ok_and(|guard| guard.is_some()), "{part:?} keeps the server waiting");
-            let _ = closed.join().unwrap(); // its time may be over: that of the logger counts
+            let _ = closed.join().unwrap(); // the blocked logger may exceed its time
         });
     }
 }
@@ -616,9 +624,9 @@ fn every_call_on_a_closed_session_says_so() {
         let start = Instant::now();
         session.close().unwrap();
         clone.close().unwrap();
-        assert!(start.elapsed() < Duration::from_millis(900), "a second close waits for nothing");
+        assert!(start.elapsed() < Duration::from_millis(900), "a second close does not wait");
     }
-    // A mutex made now is no better.
+    // A mutex that is made now has the same error.
     closed(ZkMutex::new(&session, "/late").unwrap().lock(), "lock", "/late");
     until_empty(&address, "/lock");
 }
@@ -635,7 +643,7 @@ fn close_by_several_threads_at_once_is_one_close() {
     assert_eq!(proxy.count(OpKind::CloseSession), 1);
 }
 
-/// A second caller was told at once that all is well, while nobody had told the server.
+/// A second caller used to get success at once, before the server had received the close.
 fn every_caller_of_close_gets_the_one_outcome() {
     let (proxy, address) = proxied();
     let session = session(&address);
@@ -669,7 +677,8 @@ fn close_returns_once_the_sessions_threads_have_ended() {
             ends.store(true, Ordering::SeqCst);
         }
     });
-    // In a second session at the server: its first thread has ended, or ends yet.
+    // The session is in its second life at the server: the thread of the first one has ended, or is
+    // about to.
     let events = session.subscribe();
     expire(&proxy, &Shared::connect_string());
     until_event(&events, |event| id_of(event).is_some());
@@ -688,8 +697,8 @@ fn close_returns_once_the_sessions_threads_have_ended() {
         assert!(!observer_ended.load(Ordering::SeqCst));
         open.send(()).unwrap();
         for close in closes {
-            // Nobody waits for longer than a second; only a machine that is too busy takes so long
-            // here.
+            // No caller waits for longer than a second. Only a machine that is too busy takes that
+            // long here.
             let (had_ended, took) = close.join().unwrap();
             assert!(had_ended || took > Duration::from_millis(900), "{took:?}");
         }
@@ -730,11 +739,11 @@ fn close_gives_up_within_a_second_in_a_black_hole() {
         proxy.cut();
         proxy.black_hole(false);
     }
-    // Nobody tells the server: the nodes go with their sessions.
+    // The server does not receive the close: the nodes are deleted with their sessions.
     until_empty(&address, "/lock");
 }
 
-// ---- what it costs ----
+// ---- costs ----
 
 fn session_has_two_threads_and_three_with_an_observer_and_listens_nowhere() {
     let address = Shared::chroot();
@@ -785,7 +794,7 @@ fn dropped_subscribers_are_forgotten_at_the_next_event() {
             [next(&events), next(&events)],
             [SessionEvent::Suspended, SessionEvent::Reconnected]
         );
-        until("the proxy has done with the old connection", SOON, || {
+        until("the proxy has closed the old connection", SOON, || {
             ((threads().len(), fds()) == (threads_before, fds_before)).then_some(())
         });
         if round == 5 {
@@ -796,7 +805,7 @@ fn dropped_subscribers_are_forgotten_at_the_next_event() {
     assert!(grown < 8_000, "the last 24,000 dropped subscribers hold {grown} KiB");
 }
 
-// ---- together, again, undisturbed ----
+// ---- two sessions, reconnecting ----
 
 fn two_sessions_of_one_process_are_two_owners() {
     let address = Shared::chroot();
@@ -834,11 +843,11 @@ fn credentials_are_presented_anew_after_a_cut() {
             .skip_while(|r| r.kind != OpKind::Connect)
             .nth(1)
             .map(|r| r.kind);
-        assert_eq!(first, Some(OpKind::Auth), "before anything else");
+        assert_eq!(first, Some(OpKind::Auth), "credentials are sent before anything else");
         guard.unlock().unwrap();
         mutex.lock().unwrap().unlock().unwrap();
     }
-    // And in the next session.
+    // They are sent in the next session, too.
     let id = session.session_id();
     expire(&proxy, &Shared::connect_string());
     until_event(&events, |event| id_of(event).is_some());
@@ -853,7 +862,7 @@ fn credentials_are_presented_anew_after_a_cut() {
 }
 
 scenarios![
-    connects_and_tells_its_properties,
+    connects_and_has_its_properties,
     connects_over_ipv6,
     connects_by_host_name,
     moves_to_another_host_when_one_fails,

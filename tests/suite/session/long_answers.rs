@@ -1,5 +1,5 @@
-//! Answers that are longer than the library reads: the operation that asked fails with what to do,
-//! and the others go on undisturbed.
+//! Answers that are longer than the library reads: the operation fails with an error that says what
+//! to do, and the others continue.
 use crate::support::{
     Raw, Server, brand,
     logged::logged,
@@ -19,20 +19,20 @@ use zk_test_server::Op;
 
 const BAD: &str = "/locks/bad";
 const GOOD: &str = "/locks/good";
-/// A sixth of it is enough for a server on a busy machine to put a long answer together.
+/// A sixth of this is enough for a server on a busy machine to make a long answer.
 const T: Duration = Duration::from_secs(60);
-/// For a candidate, which pauses for fractions of it. It may lose its connection.
+/// For a candidate, which pauses for fractions of it. This session may lose its connection.
 const SHORTER: Duration = Duration::from_secs(30);
-/// So many children with names of a megabyte are listed in more than 16 MiB.
+/// A listing of so many children, whose names have a megabyte, is longer than 16 MiB.
 const TOO_MANY: usize = 17;
 
-/// A server that can put such answers together.
+/// A server that can make such answers.
 #[track_caller]
 fn roomy() -> Server {
     Server::builder().heap(512).start()
 }
 
-/// Nodes that are nobody's contenders make the listing of `dir` too long.
+/// Makes the listing of `dir` too long, by nodes that are not contenders.
 #[track_caller]
 fn swell(at: &str, dir: &str) -> Vec<String> {
     let mut raw = Raw::connect(at).unwrap();
@@ -53,7 +53,7 @@ fn clean_up(at: &str, made: &[String]) {
     }
 }
 
-/// The error of an operation whose answer was too long, of the node at `path`.
+/// The error of an operation whose answer was too long, for the node at `path`.
 #[track_caller]
 fn too_long<T: Debug>(result: Result<T, Error>, path: &str) {
     let e = result.map(drop).expect_err("the answer is too long");
@@ -89,7 +89,7 @@ fn a_huge_listing_of_one_lock_leaves_the_others_alone() {
         });
         too_long(bad.lock(), BAD);
         too_long(bad.lock_timeout(T), BAD);
-        too_long(bad.lock_timeout(T / 6), BAD); // on a thread that can be left
+        too_long(bad.lock_timeout(T / 6), BAD); // lock_timeout() leaves no blocked thread behind
         too_long(bad.try_lock(), BAD);
         too_long(bad.contenders(), BAD);
         others.join().unwrap();
@@ -132,7 +132,8 @@ fn a_huge_listing_is_an_error_of_every_recipe() {
     undisturbed(&events);
 }
 
-/// Whoever waits has no listing before the end of the wait; that one fails, and its node goes.
+/// A waiter makes no listing before the end of its wait. That listing fails, and the waiter's node
+/// is deleted.
 fn a_waiter_whose_queue_has_grown_too_long_ends_with_the_error() {
     let server = roomy();
     let at = server.connect_string();
@@ -144,7 +145,7 @@ fn a_waiter_whose_queue_has_grown_too_long_ends_with_the_error() {
         let queued = |count| {
             until("the waiter queues", SOON, || (queue(&at, BAD).len() == count).then_some(()))
         };
-        // The next in line takes the lock over without a listing, the one behind it needs one.
+        // The next waiter takes the lock over without a listing; the one behind it needs a listing.
         let next = scope.spawn(|| second.lock().map(drop));
         queued(2);
         let last = scope.spawn(|| third.lock().map(drop));
@@ -171,7 +172,11 @@ fn a_candidate_in_a_folder_that_is_too_long_tries_on_and_leads_once_it_is_cleane
         ElectionEvent::Trouble(e) => too_long(Err::<(), _>(e), BAD),
         other => panic!("{other:?}"),
     }
-    assert_eq!(logged(Level::Warn, "the candidate tries again").len(), 1, "it is said once");
+    assert_eq!(
+        logged(Level::Warn, "the candidate tries again").len(),
+        1,
+        "the warning is logged once"
+    );
     clean_up(&at, &made);
     let event = candidate.events().recv_timeout(SOON * 3).unwrap();
     assert!(matches!(event, ElectionEvent::Elected { .. }), "{event:?}");
@@ -179,8 +184,8 @@ fn a_candidate_in_a_folder_that_is_too_long_tries_on_and_leads_once_it_is_cleane
     until_empty(&at, BAD);
 }
 
-/// The sweep for a node whose create was not answered cannot list the folder. It tries on until it
-/// can.
+/// The sweep for a node whose create was not answered cannot list the folder. It repeats the
+/// listing until it can.
 fn a_lost_create_in_a_folder_that_is_too_long_is_swept_once_it_is_cleaned_up() {
     let server = Server::embedded().start();
     let at = server.connect_string();
@@ -201,7 +206,7 @@ fn a_lost_create_in_a_folder_that_is_too_long_is_swept_once_it_is_cleaned_up() {
     until("the node is swept", SOON * 6, || queue(&at, BAD).is_empty().then_some(()));
 }
 
-/// Servers can be configured to keep nodes that are longer than what is read.
+/// Servers can be configured to store nodes that are longer than the library reads.
 fn a_node_that_is_too_long_fails_alone() {
     let server = brand::embedded().max_frame(64 << 20).start().unwrap();
     let at = server.connect_string();
@@ -220,7 +225,7 @@ fn a_node_that_is_too_long_fails_alone() {
     assert!(bad.try_lock().unwrap().is_none());
     raw.delete(&node).unwrap();
     drop(bad.lock().unwrap());
-    // A contender of a queue, which whoever comes behind it has to read.
+    // A contender of a queue. The contender behind it has to read this node.
     let queued = format!("{BAD}/_c_6f8ad2cc-3b5e-4f0c-9a57-0b8f9d3c1e42-lock-0000000000");
     raw.create(&queued, &vec![7; 17 << 20], PERSISTENT).unwrap();
     drop(bad);

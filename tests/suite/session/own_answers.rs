@@ -1,5 +1,5 @@
-//! Calling threads that read the answers to their own requests, in the place of the event loop:
-//! many of them at once, over cuts, and with events among the answers.
+//! Calling threads that read the answers to their own requests, instead of the event loop: many of
+//! them at once, over cuts, and with events among the answers.
 use crate::support::{
     Raw, Server, logged, scenarios,
     scene::{SOON, session, session_of, until_empty, until_event, until_watched},
@@ -16,7 +16,7 @@ use zk_test_server::Op;
 
 const LOCK: &str = "/locks/orders";
 
-/// What mio says of each change of what it waits for, with the application's logger.
+/// mio's log lines about each change of a registration, which go to the application's logger.
 const REGISTERS: [&str; 2] = ["registering event source", "deregistering event source"];
 
 fn many_threads_take_many_locks_of_a_session_over_cuts_and_a_slow_server() {
@@ -46,7 +46,7 @@ fn many_threads_take_many_locks_of_a_session_over_cuts_and_a_slow_server() {
             });
         }
         for cut in 1..5 {
-            until("they go on", SOON * 3, || {
+            until("the threads make progress", SOON * 3, || {
                 (done.load(Ordering::SeqCst) >= cut * 3 * LOCKS * ROUNDS / 5).then_some(())
             });
             embedded.delay(Duration::from_millis(if cut % 2 == 0 { 1 } else { 15 }));
@@ -66,13 +66,13 @@ fn caller_whose_connection_is_cut_while_it_reads_has_the_lock_on_the_next_one() 
     drop(mutex.lock().unwrap());
     for op in [Op::Create, Op::GetChildren] {
         server.embedded_server().drop_reply(op);
-        drop(mutex.lock_timeout(SOON).unwrap().expect("it is free"));
+        drop(mutex.lock_timeout(SOON).unwrap().expect("the lock is free"));
         until_event(&events, |event| *event == SessionEvent::Reconnected);
     }
     until_empty(&at, LOCK);
 }
 
-fn holder_is_told_of_the_end_of_its_node_while_callers_read() {
+fn holder_is_notified_of_the_deletion_of_its_node_while_callers_read() {
     let server = Server::embedded().start();
     let at = server.connect_string();
     let session = session(&at);
@@ -98,7 +98,7 @@ fn holder_is_told_of_the_end_of_its_node_while_callers_read() {
     });
 }
 
-/// A library below this one logs. A logger that blocks there shall not keep a lock of the
+/// A library below this one logs. A logger that blocks there must not hold a mutex of the
 /// connection.
 fn no_logger_is_called_where_a_caller_begins_or_ends_to_read() {
     let server = Server::embedded().start();
@@ -125,6 +125,6 @@ fn no_logger_is_called_where_a_caller_begins_or_ends_to_read() {
 scenarios![on embedded;
     many_threads_take_many_locks_of_a_session_over_cuts_and_a_slow_server,
     caller_whose_connection_is_cut_while_it_reads_has_the_lock_on_the_next_one,
-    holder_is_told_of_the_end_of_its_node_while_callers_read,
+    holder_is_notified_of_the_deletion_of_its_node_while_callers_read,
     no_logger_is_called_where_a_caller_begins_or_ends_to_read,
 ];

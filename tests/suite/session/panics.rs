@@ -16,8 +16,8 @@ use zk_mutex::{
 
 const PATH: &str = "/locks/orders";
 
-/// The holder is told in time, the session comes back: after a panic on the thread that logs its
-/// state, in an outage.
+/// The holder is notified in time and the session recovers after the thread that logs the session's
+/// state has panicked, in an outage.
 fn session_goes_on_when_the_logger_panics_at_its_news() {
     let server = Server::embedded().start();
     let session = session_of(&server.connect_string(), SOON);
@@ -39,13 +39,13 @@ fn session_goes_on_when_the_logger_panics_at_its_news() {
     assert_eq!(lost.reason(), Some(LossReason::LeaseExpired));
     server.embedded_server().black_hole(false);
     drop(guard);
-    drop(mutex.lock_timeout(SOON * 2).unwrap().expect("it is free"));
+    drop(mutex.lock_timeout(SOON * 2).unwrap().expect("the lock is free"));
     assert!(logged::panics() > 2);
 }
 
-/// A panic between the grant of a hold and its guard left a node that nobody knew of, for as long
-/// as the session lasted.
-fn every_lock_is_had_and_released_where_the_logger_panics_at_the_grant() {
+/// A panic between the grant of a hold and its guard used to leave a node without a guard for the
+/// rest of the session.
+fn every_lock_is_granted_and_released_where_the_logger_panics_at_the_grant() {
     let server = Server::embedded().start();
     let at = server.connect_string();
     let session = session(&at);
@@ -67,7 +67,8 @@ fn every_lock_is_had_and_released_where_the_logger_panics_at_the_grant() {
     }
 }
 
-/// The thread of the connection logs each dialling. It does not end, and the session is the same.
+/// The thread of the connection logs each connection attempt. It does not end, and the session
+/// stays the same.
 fn connection_comes_back_when_the_logger_panics_at_its_dialling() {
     let server = Server::embedded().start();
     let session = session_of(&server.connect_string(), SOON);
@@ -84,9 +85,9 @@ fn connection_comes_back_when_the_logger_panics_at_its_dialling() {
     assert_eq!((session.session_id(), guard.check(), logged::panics() > 0), (id, Ok(()), true));
 }
 
-/// Two holds end together. The panic at the word of the first must not keep the second from being
-/// told of, nor the threads that wait for it from their turn.
-fn all_holds_are_told_of_when_the_logger_panics_at_the_first_loss() {
+/// Two holds end together. A panic of the logger at the first loss must not stop the notification
+/// of the second, nor the threads that wait for it.
+fn all_losses_are_notified_when_the_logger_panics_at_the_first_one() {
     let server = Server::embedded().start();
     let session = session(&server.connect_string());
     let locks =
@@ -94,7 +95,7 @@ fn all_holds_are_told_of_when_the_logger_panics_at_the_first_loss() {
     let guards = locks.each_ref().map(|lock| lock.lock().unwrap());
     let lost = guards.each_ref().map(|guard| guard.lost());
     thread::scope(|scope| {
-        // Behind guards that stay: it is the loss that lets them in.
+        // They wait behind guards that stay: only the loss lets them in.
         let waiters =
             locks.each_ref().map(|lock| spawn_waiting(scope, || drop(lock.lock().unwrap())));
         logged::trap("lock lost");
@@ -106,13 +107,13 @@ fn all_holds_are_told_of_when_the_logger_panics_at_the_first_loss() {
     drop(guards);
 }
 
-/// A panic that is thrown with a value whose drop panics in its turn.
+/// A panic's payload whose drop panics too.
 struct Bomb;
 
 impl Drop for Bomb {
     fn drop(&mut self) {
         if !thread::panicking() {
-            panic!("what was thrown panics too");
+            panic!("the drop of the payload panics too");
         }
     }
 }
@@ -156,11 +157,11 @@ fn observer_that_panics_is_called_again_though_the_logger_panics_at_that() {
     assert!(called.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
 }
 
-/// A library below this one logs too: where the logger panics at that, the connection's thread
-/// ends. The session is lost, at once and with a word, and the next one takes its place.
+/// A library below this one logs, too. If the logger panics there, the connection's thread ends.
+/// The session is lost at once, with an event, and the next one replaces it.
 fn dead_connection_thread_is_a_new_session() {
     let at = Shared::chroot();
-    // The server is another process: it dies of no panic here.
+    // The server is another process, so it does not end by a panic here.
     let (proxy, through) = proxied(&at);
     let session = session_of(&through, Duration::from_secs(6));
     let events = session.subscribe();
@@ -182,8 +183,8 @@ fn dead_connection_thread_is_a_new_session() {
     until_empty(&at, PATH);
 }
 
-/// The session of a waiter is lost while its node still stands. That node goes with its own
-/// session: in the next one the waiter makes another.
+/// The session of a waiter is lost while its node still exists. That node is deleted with its own
+/// session; in the next session the waiter makes another one.
 fn waiter_of_a_dead_connection_thread_queues_again() {
     let at = Shared::chroot();
     let (proxy, through) = proxied(&at);
@@ -230,8 +231,8 @@ fn candidate_leads_and_leaves_though_the_logger_panics_at_its_news() {
     assert!(logged::panics() >= 2, "{}", logged::panics());
 }
 
-/// Where no session can be had there is a panic of the logger at each attempt, too.
-fn session_is_had_in_the_end_though_the_logger_panics_at_each_attempt() {
+/// If no session can be made, the logger panics at each attempt, too.
+fn session_is_made_in_the_end_though_the_logger_panics_at_each_attempt() {
     let server = Server::embedded().start();
     let session = ZkSession::builder(server.connect_string())
         .session_timeout(Duration::from_secs(4))
@@ -239,7 +240,7 @@ fn session_is_had_in_the_end_though_the_logger_panics_at_each_attempt() {
         .connect()
         .unwrap();
     let events = session.subscribe();
-    logged::trap(""); // at everything
+    logged::trap(""); // the logger panics at every record
     server.embedded_server().refuse(true);
     server.embedded_server().cut_connections();
     until_event(&events, |event| *event == SessionEvent::Suspended);
@@ -252,12 +253,12 @@ fn session_is_had_in_the_end_though_the_logger_panics_at_each_attempt() {
 
 scenarios![on embedded;
     session_goes_on_when_the_logger_panics_at_its_news,
-    every_lock_is_had_and_released_where_the_logger_panics_at_the_grant,
+    every_lock_is_granted_and_released_where_the_logger_panics_at_the_grant,
     connection_comes_back_when_the_logger_panics_at_its_dialling,
     all_holds_are_told_of_when_the_logger_panics_at_the_first_loss,
     observer_that_panics_is_called_again_though_the_logger_panics_at_that,
     dead_connection_thread_is_a_new_session,
     waiter_of_a_dead_connection_thread_queues_again,
     candidate_leads_and_leaves_though_the_logger_panics_at_its_news,
-    session_is_had_in_the_end_though_the_logger_panics_at_each_attempt,
+    session_is_made_in_the_end_though_the_logger_panics_at_each_attempt,
 ];

@@ -1,5 +1,5 @@
-//! The servers' tick, as the application states it: how long leases are then, and what is said
-//! where it does not fit what the servers grant.
+//! The servers' tick as the application states it: the length of leases, and the warnings if it
+//! does not fit the timeouts that the servers grant.
 use crate::support::{
     Server,
     logged::logged,
@@ -24,7 +24,7 @@ fn lease_of_a_stated_tick_is_longer() {
     let stated = connect(&at, |builder| builder.server_tick(T / 12));
     let mutex = ZkMutex::new(&stated, PATH).unwrap();
     let guard = mutex.lock().unwrap();
-    // With half of T as the tick a renewed lease never has more than 0.6 T.
+    // With a tick of T/2, a renewed lease would never have more than 0.6 T.
     until_renewed(&stated);
     until("a longer lease", SOON, || (guard.valid_for() > T * 13 / 20).then_some(()));
     assert!(guard.is_held());
@@ -38,12 +38,12 @@ fn tick_that_does_not_fit_what_the_servers_grant_is_warned_of() {
     let server =
         Server::builder().tick(second * 2).min_session(second * 4).max_session(second * 40).start();
     let at = server.connect_string();
-    // Four seconds are granted for two: the least that a server with a tick of 2 s grants.
+    // Four seconds are granted instead of two: the least that a server with a tick of 2 s grants.
     let session =
         ZkSession::builder(&at).session_timeout(second * 2).server_tick(second).connect().unwrap();
     assert_eq!(session.timeout(), second * 4);
     assert_eq!(logged(Level::Warn, "looks like a tick of 2000 ms").len(), 1);
-    // Forty are granted for sixty: the most.
+    // Forty seconds are granted instead of sixty: the most that such a server grants.
     let session =
         ZkSession::builder(&at).session_timeout(second * 60).server_tick(second).connect().unwrap();
     assert_eq!(session.timeout(), second * 40);
@@ -53,7 +53,7 @@ fn tick_that_does_not_fit_what_the_servers_grant_is_warned_of() {
         ZkSession::builder(&at).session_timeout(T).server_tick(second * 4).connect().unwrap();
     assert_eq!(session.timeout(), T);
     assert_eq!(logged(Level::Warn, "less than two of the servers' ticks").len(), 1);
-    // The truth.
+    // The stated tick is right.
     for timeout in [second * 2, second * 6, second * 60] {
         drop(
             ZkSession::builder(&at)

@@ -1,76 +1,76 @@
-//! Judges the histories of a storm, after it.
+//! Checks the histories of a storm after its end.
 //!
 //! **When a hold was certainly valid.** It begins at the stamp of `got`, which was taken before
-//! `is_held()` answered true. It ends
+//! `is_held()` returned true. It ends
 //!
 //! * if the guard was found invalid: at the last stamp at which it was still found valid;
-//! * if the guard was let go: at the stamp before that, or at the end of the lease that was noted
-//!   last, if that came first;
-//! * otherwise (the process was killed, or is stopped to the end): at the end of the lease that was
-//!   noted last. Nobody may get the lock before that. The killed process itself cannot act any
-//!   more, but the library cannot know this, and the same rule protects a process that is only
+//! * if the guard was released: at the stamp before that, or at the end of the lease in the last
+//!   note, if that came first;
+//! * otherwise (the process was killed, or is stopped to the end): at the end of the lease in the
+//!   last note. No other process may get the lock before that. The killed process itself cannot act
+//!   any more, but the library cannot know this, and the same rule protects a process that is only
 //!   stopped.
 //!
 //! The real validity is never shorter than this, so no clock error and no pause of a process can
-//! make two such times overlap. A hold whose lease was over when its call returned was never valid;
-//! it counts as no hold.
+//! make two such times overlap. A hold whose lease was over when its call returned was never valid
+//! and does not count.
 //!
-//! **What is a violation.**
+//! **The violations.**
 //!
-//! * `overlap`: two holds were certainly valid at once that must not be: two writers, a writer and
-//!   a reader, more permits than there are. Holds of one thread inside each other are none: a
-//!   writer that reads before it lets the write go downgrades.
-//! * `token_order`: a hold has no greater fencing token than an earlier hold that excludes it.
-//!   Permits exclude nobody, so they have no order.
+//! * `overlap`: two holds were certainly valid at once although they exclude each other: two
+//!   writers, a writer and a reader, more holds than permits. Nested holds of one thread do not
+//!   count: a writer that reads before it releases the write downgrades.
+//! * `token_order`: a hold does not have a greater fencing token than an earlier hold that excludes
+//!   it. Permits do not exclude each other, so they have no order.
 //! * `queue_order`: a hold has a lower sequence number than an earlier hold that excludes it. The
 //!   node of a `ZkExclusiveLock` has no number.
 //! * `lease_cut_short`: a hold was lost before the end of the lease that the library had stated.
-//!   Another process could have had the lock in the rest of that time. Nobody but the servers
-//!   deletes nodes in a storm.
+//!   Another process could have got the lock in the rest of that time. Only the servers delete
+//!   nodes in a storm.
 //! * `lost_late`: a guard was found invalid, and `lost()` was not ready soon after.
-//! * `lost_while_held`: `lost()` was ready, and `is_held()` answered true after that.
-//! * `lost_after_release`: `lost()` became ready although its guard had been let go before the
+//! * `lost_while_held`: `lost()` was ready, and `is_held()` returned true after that.
+//! * `lost_after_release`: `lost()` became ready although its guard had been released before the
 //!   lease ended.
 //! * `deadline`: a call returned later than its deadline, and `never_ended`: it had not returned
-//!   when its process made its last note. `lock_timeout(d)` may take d, a single step (`try_lock`,
-//!   a release) a sixth of the session timeout for each lock.
-//! * `wrong_error`: a call failed with anything but `Unavailable`. `Lost` may be the
-//!   answer of a release, to a thread that has another hold, and of a multi-lock that lost a member
-//!   while it waited for the next one.
+//!   when its process made its last note. `lock_timeout(d)` may take d, and a single step
+//!   (`try_lock`, a release) may take a sixth of the session timeout for each lock.
+//! * `wrong_error`: a call failed with another error than `Unavailable`. `Lost` is allowed as the
+//!   result of a release, for a thread that has another hold, and for a multi-lock that lost a
+//!   member while it waited for the next one.
 //! * `error_in_calm`: a call failed with `Unavailable` although there was no fault from its
-//!   beginning to its end, nor just before. A deadline of less than half a second may just be too
-//!   short for an answer, and so may be what a multi-lock has left of it for its last member.
-//! * `outage_as_contention`: a call said that others hold the lock, and nobody else had ever asked
-//!   for that lock.
+//!   beginning to its end, nor just before. A deadline of less than half a second may be too short
+//!   for an answer, and so may be the time that a multi-lock has left for its last member.
+//! * `outage_as_contention`: a call reported that others hold the lock, although no other thread
+//!   had ever asked for it.
 //! * `node_left`: a node is left when all sessions are closed or expired.
 //! * `no_progress`: a thread did not get its lock after the last fault, or a worker did not end
-//!   well.
-//! * `broken_history`: a line that no worker writes, or none that has to be there.
+//!   with success.
+//! * `broken_history`: a line that no worker writes, or a missing line.
 //!
-//! **The noise of the machine.** Each process notes every 200 ms that it runs. Where such a note
-//! comes late, the process was stopped, or had no processor: a call gets that time on top. Besides,
-//! a call may return [`NOISE`] late, and `lost()` may be [`SOON`] late. An error in a calm counts
-//! only if no process of the storm was late by more than [`STALL`] together from shortly before the
-//! call to its end: a server that gets no processor answers late too.
+//! **The noise of the machine.** Each process notes every 200 ms that it runs. If such a note comes
+//! late, the process was stopped or had no processor, and a call gets this time in addition.
+//! Besides, a call may return [`NOISE`] late, and `lost()` may be [`SOON`] late. An error in a calm
+//! counts only if all processes of the storm together were late by at most [`STALL`] from shortly
+//! before the call to its end: a server without a processor answers late too.
 use super::history::{self, BEAT, Failure, Line, Mode, Note, PROGRAM};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many permits the semaphore has.
+/// The number of permits of the semaphore.
 pub const PERMITS: usize = 3;
 /// The path of the multi-lock's first member.
 pub const MULTI: &str = "/multi";
 
-/// A second, in microseconds, as all times here.
+/// A second in microseconds, the unit of all times here.
 const SECOND: i64 = 1_000_000;
 /// How much later than its deadline a call may return.
 pub const NOISE: i64 = 2 * SECOND;
 /// How much later than `is_held()` answers false `lost()` may be ready.
 pub const SOON: i64 = SECOND;
-/// A call with a shorter deadline may end before the server has answered.
+/// A call with a shorter deadline than this may end before the server has answered.
 const ANSWER: i64 = SECOND / 2;
-/// How late a process may note that it runs.
+/// How late a note that the process runs may come.
 const LATE: i64 = SECOND / 50;
-/// How late the notes of all processes may be where an error counts.
+/// How late the notes of all processes together may be if an error should count.
 pub const STALL: i64 = SECOND / 10;
 
 /// All kinds of violations.
@@ -92,15 +92,16 @@ pub const KINDS: [&str; 15] = [
     "broken_history",
 ];
 
-/// What all histories together show.
+/// The results of all histories together.
 #[derive(Default)]
 pub struct Verdict {
     pub violations: Vec<(&'static str, String)>,
-    /// By recipe.
+    /// The number of acquisitions of each recipe.
     pub acquisitions: BTreeMap<String, usize>,
-    /// By kind.
+    /// The number of faults of each kind.
     pub faults: BTreeMap<String, usize>,
-    /// Calls that found the lock taken, calls that failed with `Unavailable`, holds that were lost.
+    /// The numbers of calls that found the lock taken, of calls that failed with `Unavailable`, and
+    /// of lost holds.
     pub taken: usize,
     pub unavailable: usize,
     pub lost: usize,
@@ -111,10 +112,10 @@ struct Call {
     process: usize,
     thread: String,
     lock: String,
-    /// None: it lets the lock go.
+    /// None: the call releases the lock.
     mode: Option<Mode>,
     within: Option<i64>,
-    /// The thread had another hold when it asked.
+    /// Whether the thread had another hold when the call began.
     is_inside: bool,
     asked: i64,
     end: Option<(i64, End)>,
@@ -135,9 +136,9 @@ struct Hold {
     token: (i64, u64),
     node: String,
     got: i64,
-    /// The end of the lease that was noted last.
+    /// The end of the lease in the last note.
     until: i64,
-    /// When it was last found valid.
+    /// The time of the last note that found it valid.
     last: i64,
     void: Option<i64>,
     lost: Option<(i64, String)>,
@@ -163,7 +164,7 @@ impl Hold {
         self.node.get(digits..)?.parse().ok()
     }
 
-    /// Whether its thread had this other one when it got it.
+    /// Whether its thread had this other hold when it got it.
     fn is_inside(&self, other: &Hold) -> bool {
         let same = (self.process, &self.thread) == (other.process, &other.thread);
         same && other.free.is_none_or(|free| free > self.got)
@@ -177,16 +178,16 @@ impl Hold {
 /// A process that left a history.
 struct Process {
     name: String,
-    /// When it noted that it runs.
+    /// The times of the notes that it runs.
     beats: Vec<i64>,
     last: i64,
     ended: bool,
 }
 
 impl Process {
-    /// For how long it did not run in this time, as far as its notes show.
+    /// For how long it did not run between these times, as far as its notes show.
     fn stalled(&self, from: i64, to: i64) -> i64 {
-        // The pair that contains `from`, and those behind it.
+        // The pair of notes that contains `from`, and all later pairs.
         let first = self.beats.partition_point(|beat| *beat <= from).saturating_sub(1);
         let pairs = self.beats[first.min(self.beats.len())..].windows(2);
         let gaps = pairs.take_while(|pair| pair[0] < to).map(|pair| pair[1] - pair[0] - BEAT);
@@ -194,7 +195,7 @@ impl Process {
     }
 }
 
-/// Where the calls and holds of one process are, and how many holds each thread has.
+/// The places of one process's calls and holds, and how many holds each thread has.
 #[derive(Default)]
 struct Index {
     calls: BTreeMap<u64, usize>,
@@ -202,7 +203,7 @@ struct Index {
     present: BTreeMap<String, i64>,
 }
 
-/// What was read of the histories.
+/// The content of the histories.
 #[derive(Default)]
 pub struct Judge {
     processes: Vec<Process>,
@@ -236,13 +237,13 @@ impl Judge {
             if self.note(process, line, &mut index).is_none() {
                 self.found(
                     "broken_history",
-                    format!("{name}: {text:?} is about nothing that was noted"),
+                    format!("{name}: {text:?} is about a call or hold that was not noted"),
                 );
             }
         }
     }
 
-    /// None if the note is about a call or a hold that is not there.
+    /// None if the note is about a call or a hold that was not noted.
     fn note(&mut self, process: usize, line: Line, index: &mut Index) -> Option<()> {
         let Line { at, thread, note } = line;
         let end = match &note {
@@ -253,7 +254,7 @@ impl Judge {
             _ => None,
         };
         if let Some((op, end)) = end {
-            // A call that gives several holds ends with the first.
+            // A call that returns several holds ends with the first of them.
             self.calls[*index.calls.get(&op)?].end.get_or_insert((at, end));
         }
         let hold = match &note {
@@ -339,7 +340,7 @@ impl Judge {
         self.verdict.violations.push((kind, what));
     }
 
-    /// Looks at everything together.
+    /// Checks everything together.
     pub fn verdict(mut self) -> Verdict {
         for (lock, holds) in std::mem::take(&mut self.holds) {
             let recipe = recipe(&lock);
@@ -353,7 +354,7 @@ impl Judge {
         self.verdict
     }
 
-    /// How a hold is named in a violation.
+    /// The description of a hold in a violation.
     fn show(&self, lock: &str, hold: &Hold) -> String {
         let Hold { thread, mode, token, node, got, until, last, free, .. } = hold;
         let process = &self.processes[hold.process].name;
@@ -363,12 +364,12 @@ impl Judge {
         )
     }
 
-    /// Holds of one lock against each other.
+    /// Checks the holds of one lock against each other.
     fn judge_holds(&mut self, lock: &str, holds: &[Hold]) {
         let mut valid: Vec<&Hold> = holds.iter().filter(|hold| hold.got < hold.end()).collect();
         valid.sort_by_key(|hold| hold.got);
         let mut present: Vec<&Hold> = Vec::new();
-        // The hold with the greatest token so far that alone held the lock, and of all.
+        // The hold with the greatest token so far: of those that held the lock alone, and of all.
         let (mut wrote, mut any): (Option<&Hold>, Option<&Hold>) = (None, None);
         for hold in valid {
             present.retain(|other| other.end() > hold.got);
@@ -412,7 +413,7 @@ impl Judge {
         }
     }
 
-    /// What a hold's own process saw of it.
+    /// Checks the notes of a hold's own process.
     fn judge_signal(&mut self, lock: &str, hold: &Hold) {
         let process = &self.processes[hold.process];
         let mut found = Vec::new();
@@ -438,7 +439,7 @@ impl Judge {
 
     fn judge_calls(&mut self) {
         let mut askers: BTreeMap<&str, Vec<(i64, usize, &str)>> = BTreeMap::new();
-        // Who asks for one member of the multi-lock keeps others from all.
+        // A call for one member of the multi-lock keeps others from the whole.
         let whole = |lock| if recipe(lock) == recipe(MULTI) { MULTI } else { lock };
         for call in self.calls.iter().filter(|call| call.mode.is_some()) {
             askers.entry(whole(&call.lock)).or_default().push((
@@ -474,7 +475,7 @@ impl Judge {
                     if !others.any(|(asked, process, thread)| {
                         asked < at && (*process, *thread) != (call.process, &*call.thread)
                     }) {
-                        add("outage_as_contention", "nobody else had asked");
+                        add("outage_as_contention", "no other thread had asked");
                     }
                 }
                 Some((at, End::Failed(Failure::Unavailable, text))) => {
@@ -501,7 +502,7 @@ impl Judge {
         (self.verdict.taken, self.verdict.unavailable) = (taken, unavailable);
     }
 
-    /// What there has to be at the end.
+    /// Checks what has to be there at the end.
     fn judge_ends(&mut self) {
         let Some(quiet) = self.quiet else {
             return self.found("broken_history", "the faults never ended".to_owned());
@@ -509,7 +510,7 @@ impl Judge {
         if !self.listed {
             self.found("broken_history", "the nodes at the end were not listed".to_owned());
         }
-        // When each thread got its lock last.
+        // The time at which each thread last got its lock.
         let mut got: BTreeMap<(usize, &str), i64> = BTreeMap::new();
         for call in self.calls.iter().filter(|call| call.mode.is_some()) {
             let last = got.entry((call.process, &call.thread)).or_default();
@@ -532,7 +533,7 @@ impl Judge {
             for ((_, thread), last) in threads {
                 if *last < quiet {
                     let what = format!(
-                        "{}/{thread} got nothing after {quiet}, but at {last}",
+                        "{}/{thread} got no lock after {quiet}, only at {last}",
                         process.name
                     );
                     found.push(("no_progress", what));
@@ -543,7 +544,7 @@ impl Judge {
     }
 }
 
-/// What a lock is: the first word of its path.
+/// The recipe of a lock: the first word of its path.
 fn recipe(lock: &str) -> &str {
     lock.split(['/', '-']).find(|word| !word.is_empty()).unwrap_or(lock)
 }

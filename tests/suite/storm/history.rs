@@ -1,9 +1,9 @@
-//! The histories that a storm leaves: one file for each process, one line for each note.
+//! The histories of a storm: one file for each process, one line for each note.
 //!
-//! A line is written by one `write` call when the note is made, so a killed process loses at most
-//! its last line. A stamp is the time of the boot-time clock in microseconds; all processes of a
-//! host share that clock. Each note says whether its stamp was taken before or after what it tells
-//! of: the checker needs to know on which side the error lies.
+//! One `write` call writes each line when the note is made, so a killed process loses at most its
+//! last line. A stamp is the time of the boot-time clock in microseconds; all processes of a host
+//! share this clock. Each note has its stamp taken either before or after the event, as documented:
+//! the checker needs to know on which side the error lies.
 use std::{
     fmt::{self, Display},
     fs::File,
@@ -21,17 +21,17 @@ pub fn now() -> i64 {
 /// How often a process notes that it runs, in microseconds.
 pub const BEAT: i64 = 200_000;
 
-/// The name of the history of the program that makes the faults.
+/// The name of the history of the program that injects the faults.
 pub const PROGRAM: &str = "storm";
 
-/// Who may hold the lock at the same time.
+/// How many may hold the lock at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Alone.
+    /// Only one.
     Write,
-    /// Beside others that read.
+    /// Any number of readers.
     Read,
-    /// Beside so many others that hold a permit.
+    /// As many as there are permits.
     Permit,
 }
 
@@ -39,18 +39,18 @@ pub enum Mode {
 pub enum Note {
     /// The process runs.
     Beat,
-    /// Before a call. `within`: the time that the call may take, if it has a deadline. A call with
-    /// a mode takes a lock; one without lets it go.
+    /// Stamped before a call. `within` is the time that the call may take, if it has a deadline. A
+    /// call with a mode takes a lock; a call without one releases it.
     Ask {
         op: u64,
         lock: String,
         mode: Option<Mode>,
         within: Option<i64>,
     },
-    /// After a call that took the lock, and before `is_held()` answered true. Until `until`, which
-    /// is not later than the end of the lease, the hold stands whatever happens to the process. A
-    /// hold that was not valid any more when the call returned has an `until` that is not later
-    /// than its stamp.
+    /// Stamped after a call that took the lock, and before `is_held()` returned true. Until
+    /// `until`, which is not later than the end of the lease, the hold stands whatever happens to
+    /// the process. If the hold was already invalid when the call returned, `until` is not later
+    /// than the stamp.
     Got {
         op: u64,
         hold: u64,
@@ -60,54 +60,55 @@ pub enum Note {
         until: i64,
         node: String,
     },
-    /// After a call that found the lock taken.
+    /// Stamped after a call that found the lock taken.
     Taken {
         op: u64,
     },
-    /// After a call that let the lock go.
+    /// Stamped after a call that released the lock.
     Done {
         op: u64,
     },
-    /// After a call that failed.
+    /// Stamped after a call that failed.
     Failed {
         op: u64,
         error: Failure,
         text: String,
     },
-    /// Before the hold was found valid; `until` as above.
+    /// Stamped before the hold was found valid; `until` as above.
     Held {
         hold: u64,
         until: i64,
     },
-    /// After `is_held()` answered false, or the lease was found to be over.
+    /// Stamped after `is_held()` returned false, or the lease was found to be over.
     Void {
         hold: u64,
     },
-    /// After `lost()` was found ready.
+    /// Stamped after `lost()` was found ready.
     Lost {
         hold: u64,
         reason: String,
     },
-    /// After `is_held()` answered true although `lost()` was ready before.
+    /// Stamped after `is_held()` returned true although `lost()` was ready before.
     Revived {
         hold: u64,
     },
-    /// Before the guard is let go.
+    /// Stamped before the guard is released.
     Free {
         hold: u64,
     },
-    /// After the guard was let go. False: the library said that the hold had been lost before.
+    /// Stamped after the guard was released. False: the library reported that the hold had been
+    /// lost before.
     Freed {
         hold: u64,
         held: bool,
     },
-    /// After `lost()` was found ready of a guard that was let go before.
+    /// Stamped after the `lost()` of an already released guard was found ready.
     Late {
         hold: u64,
     },
     /// The process has closed its session and ends.
     End,
-    /// A fault begins or ends. Written by the program only, as all below.
+    /// A fault begins or ends. Only the program writes this note and all below.
     Fault {
         kind: String,
         target: String,
@@ -116,17 +117,17 @@ pub enum Note {
         kind: String,
         target: String,
     },
-    /// There is no fault from now until then, and the last ones are long enough ago.
+    /// There is no fault from now until this time, and the last ones ended long enough ago.
     Calm {
         until: i64,
     },
-    /// There are no more faults: each thread takes its lock once more, and ends.
+    /// The faults are over: each thread takes its lock once more and ends.
     Quiet,
     /// A worker was killed by a fault.
     Killed {
         worker: String,
     },
-    /// A worker did not end by itself, or ended badly.
+    /// A worker did not end, or ended with an error.
     Stuck {
         worker: String,
         how: String,
@@ -145,7 +146,7 @@ pub enum Failure {
     Unavailable,
     /// `Error::Lost`.
     Lost,
-    /// Anything else.
+    /// Any other error.
     Other,
 }
 
@@ -171,7 +172,8 @@ impl History {
     }
 }
 
-/// The lines of a history. What stands behind the last line's end was cut off by a kill.
+/// The lines of a history. A kill may have cut off the last one, so bytes behind the last line's
+/// end are ignored.
 pub fn parse(text: &str) -> Result<Vec<Line>, String> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().map(|line| line.parse().map_err(|()| format!("not a note: {line:?}"))).collect()

@@ -1,4 +1,5 @@
-//! The checker finds each kind of violation in a made-up history, and nothing where there is none.
+//! The checker finds each kind of violation in a made-up history, and none in a history without
+//! violations.
 //!
 //! In these histories a word `@1.5` is a time in seconds. Unless the program's history says
 //! otherwise, the faults end at second 0, before everything else.
@@ -6,7 +7,7 @@ use super::checker::{Judge, KINDS};
 use crate::support::scenarios;
 use std::collections::BTreeSet;
 
-/// The kinds of violations that are found in these histories.
+/// The kinds of violations that the checker finds in these histories.
 fn found(histories: &[(&str, &[&str])]) -> Vec<&'static str> {
     let time = |word: &str| match word.strip_prefix('@') {
         None => word.to_owned(),
@@ -95,7 +96,7 @@ fn the_lease_of_a_killed_or_stopped_process_keeps_others_out() {
     };
     assert_eq!(b("@3.9"), ["overlap"]);
     assert_eq!(b("@4"), NONE);
-    // One that is stopped, and finds its guard void when it wakes.
+    // A stopped process finds its guard void when it wakes.
     let stopped = [
         &a[..],
         &[
@@ -117,7 +118,7 @@ fn the_lease_of_a_killed_or_stopped_process_keeps_others_out() {
 }
 
 fn a_hold_whose_lease_was_over_when_the_call_returned_is_none() {
-    // The first one was stopped between the answer and its stamp.
+    // The first process was stopped between the answer and its stamp.
     let a = [
         "@1 t ask 0 /mutex write -",
         "@5 t got 0 1 /mutex write 17 0 @5 n0000000001",
@@ -212,7 +213,7 @@ fn tokens_and_numbers_that_fall_are_found() {
     assert_eq!(with("/semaphore", ["permit", "permit"], 16, 4), NONE);
 }
 
-/// What is found of a hold until second 4, to which this happens.
+/// The violations of a hold until second 4 with these further notes.
 fn of_a_hold(lines: &[&str]) -> Vec<&'static str> {
     let begin = ["@1 t ask 0 /mutex write -", "@1.1 t got 0 1 /mutex write 17 0 @4 n0000000001"];
     found(&[("a", &[&begin, lines, &["@20 main end"]].concat())])
@@ -248,12 +249,13 @@ fn a_signal_after_a_release_is_found() {
         of_a_hold(&["@2 t free 1", "@2.1 t freed 1 true", "@3 t late 1"]),
         ["lost_after_release"]
     );
-    // The lease may have ended before the guard was let go.
+    // The lease may have ended before the guard was released.
     assert_eq!(of_a_hold(&["@3.9 t free 1", "@4.1 t freed 1 true", "@5 t late 1"]), NONE);
     assert_eq!(of_a_hold(&["@2 t free 1", "@2.1 t freed 1 false", "@5 t late 1"]), NONE);
 }
 
-/// What is found of a call from second 10 that ends so, besides one that got its lock.
+/// The violations of a call that begins at second 10 and ends with these notes, beside a call that
+/// got its lock.
 fn of_a_call(lock: &str, lines: &[&str]) -> Vec<&'static str> {
     let begin = [
         "@1 t ask 0 /mutex write -",
@@ -291,7 +293,7 @@ fn an_error_that_no_fault_explains_is_found() {
     let lines = ["@10.5 t failed 2 unavailable no answer"];
     assert_eq!(of_a_call("/mutex", &lines), ["error_in_calm"]);
     assert_eq!(of_a_call("/multi", &lines), ["error_in_calm"]);
-    // Nothing was left for the second member. Somebody else held the mutex all the time.
+    // No time was left for the second member. Another thread held the mutex all the time.
     let lines = ["@11 t failed 2 unavailable no answer"];
     assert_eq!(of_a_call("/multi", &lines), NONE);
     assert_eq!(of_a_call("/mutex", &lines), ["error_in_calm"]);
@@ -302,7 +304,7 @@ fn an_error_that_no_fault_explains_is_found() {
         of_a_call("/multi", &["@15.1 t failed 2 unavailable no answer", "@18 t x"]),
         ["broken_history"]
     );
-    // No processor was to be had.
+    // The process had no processor.
     let slow = ["@10.1 beat beat", "@10.45 beat beat", "@10.5 t failed 2 unavailable no answer"];
     assert_eq!(of_a_call("/multi", &slow), NONE);
     assert_eq!(of_a_call("/multi", &["@10.5 t failed 2 other no such lock"]), ["wrong_error"]);
@@ -310,7 +312,7 @@ fn an_error_that_no_fault_explains_is_found() {
     assert_eq!(of_a_call("/mutex", &["@10.5 t failed 2 lost what"]), ["wrong_error"]);
 }
 
-fn a_writer_may_hear_that_it_lost_the_lock_when_it_wants_to_read() {
+fn a_writer_may_get_a_loss_error_when_it_wants_to_read() {
     assert_eq!(
         of_a_hold(&["@2 t ask 2 /mutex read -", "@5 t failed 2 lost the write", "@6 t free 1"]),
         NONE
@@ -318,9 +320,9 @@ fn a_writer_may_hear_that_it_lost_the_lock_when_it_wants_to_read() {
 }
 
 fn an_outage_that_is_called_contention_is_found() {
-    // Somebody else asks for /multi, and nobody for the other one.
+    // Another thread asks for /multi, and no other one for the second lock.
     assert_eq!(of_a_call("/multi", &["@10.5 t taken 2"]), NONE);
-    // That keeps others from all members.
+    // A call for /multi keeps others from all members.
     assert_eq!(of_a_call("/multi-beside", &["@10.5 t taken 2"]), NONE);
     assert_eq!(of_a_call("/own-a", &["@10.5 t taken 2"]), ["outage_as_contention"]);
 }
@@ -353,7 +355,7 @@ fn a_thread_that_gets_nothing_after_the_faults_is_found() {
     assert_eq!(program("@3", &[]), ["no_progress"]);
     assert_eq!(program("@3", &["@2 storm killed a"]), NONE);
     assert_eq!(program("@0", &["@9 storm stuck a ended with 101"]), ["no_progress"]);
-    // It did not end, and one that never began.
+    // One thread did not end, and one never began.
     assert_eq!(
         found(&[("a", &["@1 t ask 0 /mutex write -", "@1 t got 0 1 /mutex write 17 0 @4 n"])]),
         ["no_progress"]
@@ -390,7 +392,7 @@ scenarios![
     a_call_that_returns_long_after_its_deadline_is_found,
     a_call_that_never_returns_is_found,
     an_error_that_no_fault_explains_is_found,
-    a_writer_may_hear_that_it_lost_the_lock_when_it_wants_to_read,
+    a_writer_may_get_a_loss_error_when_it_wants_to_read,
     an_outage_that_is_called_contention_is_found,
     a_node_that_is_left_is_found,
     a_thread_that_gets_nothing_after_the_faults_is_found,

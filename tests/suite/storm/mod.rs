@@ -1,12 +1,12 @@
-//! The storm: processes of the library on real servers under real faults, judged by their
-//! histories.
+//! The storm: processes of the library on real servers under real faults. Their histories are
+//! checked afterwards.
 //!
-//! `tests/storm` runs it for as long as it is told; the suite plays a short one. The workers
-//! (`worker.rs`) are processes that take locks of all recipes and note what they see
-//! (`history.rs`). The program makes the faults of a plan (`plan.rs`): it kills and stops workers
-//! and servers, and the proxies between them lose, delay and cut. In between are calms, in which
-//! calls must not fail. At the end each thread takes its lock once more, the nodes that are left
-//! are listed, and the checker (`checker.rs`) judges the histories.
+//! `tests/storm` runs it for a given time; the suite plays a short one. The workers (`worker.rs`)
+//! are processes that take locks of all recipes and note what they observe (`history.rs`). The
+//! program injects the faults of a plan (`plan.rs`): it kills and stops workers and servers, and
+//! lets the proxies between them lose, delay and cut. In between are calms, in which calls must not
+//! fail. At the end each thread takes its lock once more, the remaining nodes are listed, and the
+//! checker (`checker.rs`) checks the histories.
 
 mod checker;
 mod history;
@@ -35,32 +35,33 @@ use std::{
 };
 
 const WORKERS: usize = 5;
-/// The sessions' paths are below this one.
+/// The sessions' paths are below this node.
 const CHROOT: &str = "/storm";
-/// After so much storm there is a calm of this length, some time after the last fault.
+/// After a storm of this length there is a calm of the same length, some time after the last fault.
 const PHASE: Duration = Duration::from_secs(40);
 const CALM: Duration = Duration::from_secs(3);
-/// For a worker to take its locks once more and end; no call waits longer than 60 s for a server.
+/// How long a worker may take to take its locks once more and end. No call waits longer than 60 s
+/// for a server.
 const END: Duration = Duration::from_secs(90);
 
-/// What a storm is like.
+/// The settings of a storm.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub seed: u64,
     pub length: Duration,
-    /// How many servers.
+    /// The number of servers.
     pub members: usize,
 }
 
 impl Settings {
-    /// The session timeout of the workers. The lease on a single server assumes nothing of its
-    /// pauses; that on an ensemble allows for those of its leader that are shorter than T/12.
+    /// The session timeout of the workers. The lease on a single server assumes nothing about its
+    /// pauses; the lease on an ensemble allows for pauses of its leader that are shorter than T/12.
     fn timeout(&self) -> Duration {
         Duration::from_secs(if self.members == 1 { 3 } else { 4 })
     }
 }
 
-/// What the sequences share.
+/// The state that the sequences share.
 struct Storm<'s> {
     settings: Settings,
     ensemble: &'s Ensemble,
@@ -69,7 +70,8 @@ struct Storm<'s> {
     barrier: Barrier,
 }
 
-/// Ends the process if its thread panics: the other sequences would wait for it for ever.
+/// Ends the process if its thread panics, because the other sequences would wait for this one for
+/// ever.
 struct EndOnPanic;
 
 impl Drop for EndOnPanic {
@@ -80,7 +82,7 @@ impl Drop for EndOnPanic {
     }
 }
 
-/// Plays a storm; the histories are in `dir` then.
+/// Plays a storm, and leaves the histories in `dir`.
 fn play(settings: Settings, dir: &Path) -> Verdict {
     let tick = Duration::from_millis(500);
     let builder = Server::real().tick(tick).min_session(tick * 2);
@@ -115,7 +117,7 @@ fn play(settings: Settings, dir: &Path) -> Verdict {
     judge(dir)
 }
 
-/// Judges the histories in this directory.
+/// Checks the histories in this directory.
 fn judge(dir: &Path) -> Verdict {
     let mut judge = Judge::default();
     for entry in fs::read_dir(dir).expect("the histories") {
@@ -127,7 +129,7 @@ fn judge(dir: &Path) -> Verdict {
     judge.verdict()
 }
 
-/// The line of JSON at the end. `about`: what comes first in it.
+/// The line of JSON at the end. `about` is its beginning.
 fn summary(about: &str, verdict: &Verdict) -> String {
     fn object<'m>(pairs: impl Iterator<Item = (&'m str, usize)>) -> String {
         let pairs: Vec<String> = pairs.map(|(key, count)| format!("\"{key}\":{count}")).collect();
@@ -155,12 +157,12 @@ impl Storm<'_> {
         self.history.note(now(), "storm", note);
     }
 
-    /// How many storms with a calm behind each there are.
+    /// The number of storms that are followed by a calm.
     fn phases(&self) -> u32 {
         self.settings.length.div_duration_f64(PHASE).round().max(1.0) as u32
     }
 
-    /// Sleeps for so long, but not beyond the end of the phase; false if that was reached.
+    /// Sleeps for this time, but not beyond the end of the phase; false if the end was reached.
     fn sleep(&self, length: Duration, end: Instant) -> bool {
         let left = end.saturating_duration_since(Instant::now());
         thread::sleep(length.min(left));
@@ -178,7 +180,7 @@ impl Storm<'_> {
         }
     }
 
-    /// The servers' sequence, which also says when there is a calm.
+    /// The servers' sequence, which also announces the calms.
     fn run_servers(&self) {
         let _end_on_panic = EndOnPanic;
         let Settings { seed, members, .. } = self.settings;
@@ -197,7 +199,7 @@ impl Storm<'_> {
             true
         };
         self.phases_of(next, |is_last| {
-            // Sessions and connections come back.
+            // Sessions and connections recover meanwhile.
             thread::sleep(timeout + Duration::from_secs(1));
             self.note(Note::Calm { until: now() + CALM.as_micros() as i64 });
             thread::sleep(CALM);
@@ -207,7 +209,7 @@ impl Storm<'_> {
         });
     }
 
-    /// Makes a fault, and ends it.
+    /// Begins a fault and ends it.
     fn inject_into_server(&self, fault: ServerFault, member: usize, lasts: Duration) {
         let server = self.ensemble.member(member);
         let others = (0..self.settings.members).filter(|other| *other != member);
@@ -249,7 +251,7 @@ impl Storm<'_> {
             ServerFault::OneWay(direction) => {
                 let hold = |on| {
                     for (proxies, is_ours) in ways.clone() {
-                        // What comes to the member, or what goes from it.
+                        // The messages to the member, or those from it.
                         let direction = match (direction, is_ours) {
                             (direction, true) => direction,
                             (Direction::ToServer, false) => Direction::ToClient,
@@ -274,7 +276,7 @@ impl Storm<'_> {
         }
     }
 
-    /// Notes the nodes of locks that are left. Sessions of killed workers expire meanwhile.
+    /// Notes the remaining nodes of locks. Sessions of killed workers expire meanwhile.
     fn list_nodes(&self) {
         let end = Instant::now() + self.settings.timeout() * 2 + Duration::from_secs(20);
         let left = loop {
@@ -289,7 +291,7 @@ impl Storm<'_> {
         self.note(Note::Listed);
     }
 
-    /// All nodes below the chroot that are no folders.
+    /// All nodes below the chroot that are not folders.
     fn nodes(&self) -> raw::Result<Vec<String>> {
         let mut raw = Raw::connect(&self.ensemble.member(0).connect_string())?;
         raw.sync()?;
@@ -311,14 +313,14 @@ impl Storm<'_> {
     }
 }
 
-/// What happens to one worker, whose process is started again after each kill.
+/// The faults of one worker, whose process is started again after each kill.
 struct WorkerSequence<'s> {
     storm: &'s Storm<'s>,
     sequence: Sequence,
     number: usize,
-    /// How many workers there were before this one.
+    /// The number of workers before this one.
     lives: u32,
-    /// The ways to the servers.
+    /// The proxies to the servers.
     ways: Vec<Proxy>,
     process: Child,
 }
@@ -351,7 +353,7 @@ impl<'s> WorkerSequence<'s> {
         format!("worker-{}.{}", self.number, self.lives)
     }
 
-    /// Makes the next fault and ends it; false if the phase is over before.
+    /// Begins the next fault and ends it; false if the phase ends before.
     fn next(&mut self, end: Instant) -> bool {
         let Next { pause, fault, lasts, member } = self.sequence.next_of_worker();
         if !self.storm.sleep(pause, end) {
@@ -371,7 +373,7 @@ impl<'s> WorkerSequence<'s> {
             }
             WorkerFault::Kill => {
                 let ended = self.kill();
-                // One that had ended by itself before is to be found out.
+                // A worker that had already ended by itself must be reported.
                 if ended.signal() == Some(Signal::KILL.as_raw()) {
                     self.storm.note(Note::Killed { worker: worker.clone() });
                 }
@@ -394,7 +396,7 @@ impl<'s> WorkerSequence<'s> {
 
     fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
-        // Not waited for yet, so that nobody else has its id.
+        // The process is not waited for yet, so that no other process gets its id.
         kill_process(pid.expect("a process id"), signal).expect("the worker can be sent a signal");
     }
 
@@ -417,7 +419,7 @@ impl<'s> WorkerSequence<'s> {
     }
 }
 
-/// Starts a worker, whose ways to the servers are these.
+/// Starts a worker that reaches the servers through these proxies.
 fn start(storm: &Storm<'_>, name: &str, ways: &[Proxy], seed: u64) -> Child {
     let hosts: Vec<String> = ways.iter().map(Proxy::connect_string).collect();
     Command::new(env::current_exe().expect("our own file"))
@@ -429,7 +431,7 @@ fn start(storm: &Storm<'_>, name: &str, ways: &[Proxy], seed: u64) -> Child {
         .expect("a worker starts")
 }
 
-/// Begins or ends a fault of one way.
+/// Begins or ends a fault of one proxy.
 fn set(way: &Proxy, fault: WorkerFault, on: bool) {
     match fault {
         WorkerFault::Cut => way.cut(),

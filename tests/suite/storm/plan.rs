@@ -1,4 +1,4 @@
-//! The faults of a storm, in the order that a seed gives them.
+//! The faults of a storm, in the order that the seed gives.
 //!
 //! The plan has a sequence of faults for each worker and one for the servers. A sequence makes one
 //! fault at a time; the sequences go on side by side. How far a sequence gets depends on the
@@ -6,7 +6,7 @@
 use crate::support::{Direction, Isolation, OpKind};
 use std::time::Duration;
 
-/// What happens to a worker: to its process, or to its ways to the servers.
+/// A fault of a worker: of its process, or of its proxies to the servers.
 #[derive(Clone, Copy, Debug)]
 pub enum WorkerFault {
     Cut,
@@ -22,7 +22,7 @@ pub enum WorkerFault {
     Kill,
 }
 
-/// What happens to the servers: to one process, to all, or to the ways between them.
+/// A fault of the servers: of one process, of all, or of the proxies between them.
 #[derive(Clone, Copy, Debug)]
 pub enum ServerFault {
     Kill,
@@ -36,12 +36,12 @@ pub enum ServerFault {
     Delay(Duration),
 }
 
-/// A fault: when it comes after the one before it, and how long it lasts.
+/// A fault, with the pause before it and its length.
 pub struct Next<F> {
     pub pause: Duration,
     pub fault: F,
     pub lasts: Duration,
-    /// The member, or the worker's way to that member; None: all its ways.
+    /// The member, or the worker's proxy to this member; None for all its proxies.
     pub member: Option<usize>,
 }
 
@@ -50,8 +50,8 @@ pub struct Sequence {
     random: fastrand::Rng,
     timeout: Duration,
     members: usize,
-    /// The numbers that are still to be drawn, before all of them are there again: so that the rare
-    /// faults are not left to chance.
+    /// The numbers that are still to be drawn before all are there again. So the rare faults do not
+    /// depend on chance.
     deck: Vec<u32>,
 }
 
@@ -108,7 +108,7 @@ impl Sequence {
             0..4 => ServerFault::Kill,
             4..7 => ServerFault::Stop,
             7..9 => ServerFault::DiskFull,
-            // Only several servers have these.
+            // Only ensembles have these faults.
             9 => ServerFault::StopAll,
             10 => ServerFault::KillAll,
             11 => ServerFault::RollingRestart,
@@ -129,7 +129,7 @@ impl Sequence {
         Duration::from_millis(self.random.u64(0..most))
     }
 
-    /// Mostly shorter than a lease.
+    /// Most are shorter than a lease.
     fn length(&mut self) -> Duration {
         let part = self.random.f64();
         self.timeout.mul_f64(match self.random.u32(0..10) {
@@ -157,7 +157,7 @@ impl WorkerFault {
         }
     }
 
-    /// Whether it hits only what exists now, and nothing that comes later.
+    /// Whether the fault hits only what exists now, and nothing that comes later.
     pub fn is_over_at_once(self) -> bool {
         matches!(self, WorkerFault::Cut | WorkerFault::Freeze | WorkerFault::HalfOpen)
     }

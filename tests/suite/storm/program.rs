@@ -15,7 +15,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// The first argument that starts the program in place of the suite.
+/// The first argument that starts this program instead of the suite.
 pub const NAME: &str = "storm";
 const SCENARIO: &str = "storm::processes_under_faults_are_not_seen_to_break_a_guarantee";
 /// The settings of the scenario: the seed, the seconds and the number of servers.
@@ -24,10 +24,10 @@ const SETTINGS_VAR: &str = "ZK_MUTEX_TEST_STORM";
 const USAGE: &str =
     "tests/storm [--seconds N] [--ensemble] [--seed S]\ntests/storm --judge DIRECTORY";
 
-/// What the suite plays.
+/// The settings of the suite's storm.
 const SHORT: Settings = Settings { seed: 1, length: Duration::from_secs(12), members: 1 };
 
-/// As the program says, or those of the suite.
+/// The settings that the program has set, or those of the suite.
 pub fn settings() -> Settings {
     let Ok(text) = env::var(SETTINGS_VAR) else { return SHORT };
     let numbers: Vec<u64> =
@@ -36,7 +36,7 @@ pub fn settings() -> Settings {
     Settings { seed, length: Duration::from_secs(seconds), members: members as usize }
 }
 
-/// Copies histories with violations to where they stay.
+/// Copies histories with violations to a directory that is kept.
 pub fn keep(settings: Settings, dir: &Path) -> PathBuf {
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("storm-{}", settings.seed));
     let _ = fs::remove_dir_all(&kept);
@@ -71,10 +71,9 @@ fn arguments() -> Option<Asked> {
     Some(Asked::Play(settings))
 }
 
-/// Ends with 1 if there is a violation, or if the storm broke off; with 2 if the arguments are
-/// wrong.
+/// Exit code 1 if there is a violation, or if the storm ended early; 2 if the arguments are wrong.
 pub fn main() -> ExitCode {
-    // However the script ends that started us, no server and no worker outlives it.
+    // No server and no worker may outlive the script that started us, however it ends.
     set_parent_process_death_signal(Some(Signal::KILL)).expect("the kernel knows this signal");
     match arguments() {
         None => {

@@ -1,5 +1,6 @@
-//! A worker of a storm: a process of the library. Its threads take and let go locks of all recipes,
-//! and note what they see. When its stdin is closed, each thread takes its lock once more and ends.
+//! A worker of a storm: a process of the library. Its threads take and release locks of all
+//! recipes, and note what they observe. When its stdin is closed, each thread takes its lock once
+//! more and ends.
 use super::{
     checker::{MULTI, PERMITS},
     history::{BEAT, Failure, History, Mode, Note, now},
@@ -22,22 +23,22 @@ use std::{
 };
 use zk_mutex::{Contender, Error, Held, LostSignal, Result, Wait, ZkSemaphore, ZkSession};
 
-/// The first argument that starts a worker in place of the suite; behind it come the connect
+/// The first argument that starts a worker instead of the suite. The next ones are the connect
 /// string, the history's file, the seed, and the session timeout in milliseconds.
 pub const NAME: &str = "storm-worker";
 
-/// How often a thread looks at the guard that it has.
+/// The pause between two checks of a thread's guard.
 const LOOK: Duration = Duration::from_millis(5);
-/// How often it notes the lease, in microseconds.
+/// The pause between two notes of the lease, in microseconds.
 const REPORT: i64 = 100_000;
 /// How long it waits for a signal that is due.
 const SIGNAL_LIMIT: Duration = Duration::from_secs(5);
-/// How many signals of former guards a thread looks at.
+/// The number of former guards' signals that a thread checks.
 const FORMER: usize = 64;
-/// How long the lock that is kept stays with its process.
+/// How long the kept lock stays with its process.
 const KEEP: Duration = Duration::from_millis(300);
 
-/// What the threads of a worker share.
+/// The state that the threads of a worker share.
 struct Worker {
     session: ZkSession,
     history: History,
@@ -52,11 +53,11 @@ struct Actor<'w> {
     worker: &'w Worker,
     thread: String,
     random: fastrand::Rng,
-    /// The signals of guards that were let go, and their holds.
+    /// The signals of released guards, with the numbers of their holds.
     former: VecDeque<(u64, LostSignal)>,
 }
 
-/// A lock that a thread asks for.
+/// A lock that a thread takes.
 struct Wanted {
     path: String,
     mode: Mode,
@@ -70,12 +71,12 @@ struct Section<'l> {
     wanted: &'l Wanted,
     guard: Guard<'l>,
     holds: Vec<u64>,
-    /// Its signals were asked for.
+    /// Whether its signals were asked for.
     is_watched: bool,
 }
 
 pub fn main() -> ExitCode {
-    // However the program that makes the faults ends, its workers end, even a stopped one.
+    // The workers end, even a stopped one, however the program that injects the faults ends.
     set_parent_process_death_signal(Some(Signal::KILL)).expect("the kernel knows this signal");
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("off")).init();
     let words: Vec<String> = env::args().skip(2).collect();
@@ -85,7 +86,7 @@ pub fn main() -> ExitCode {
     let name =
         file.file_name().and_then(|name| name.to_str()).expect("the worker's name").to_owned();
     let timeout = Duration::from_millis(timeout.parse().expect("a timeout"));
-    // In the worst outage it connects after it.
+    // In a long outage it connects only after the end of the outage.
     let session = loop {
         match ZkSession::builder(connect).session_timeout(timeout).connect() {
             Ok(session) => break session,
@@ -116,7 +117,7 @@ pub fn main() -> ExitCode {
         }
     });
     let op = worker.number();
-    // It tells a server within a second, or gives up.
+    // The close reaches a server within a second, or gives up.
     let within = Some(1_000_000);
     worker.history.note(
         now(),
@@ -129,7 +130,7 @@ pub fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// How a call that lets go has ended.
+/// The note for the end of a call that releases.
 fn outcome(op: u64, result: Result<()>) -> Note {
     result.map_or_else(|e| failed(op, &e), |()| Note::Done { op })
 }
@@ -171,8 +172,8 @@ impl Worker {
             let lock = Box::new(Several(semaphore, count));
             Wanted { path: path.to_owned(), mode: Mode::Permit, is_election: false, lock }
         };
-        // Nobody else asks for the first, and for the second only the process that takes the place
-        // of this one when it is killed.
+        // No other process takes the first lock. Only the process that replaces this one after a
+        // kill takes the second.
         let heirs = name.split_once('.').map_or(name, |(worker, _)| worker);
         let own = ["own", name, "heirs", heirs];
         let own = own.chunks(2).map(|path| make(Recipe::Mutex, &format!("/{}", path.join("-"))));
@@ -200,7 +201,7 @@ impl Worker {
 }
 
 impl Actor<'_> {
-    /// Takes one of the locks again and again. Ends when it got one after the last fault.
+    /// Takes one of the locks again and again. Ends when it has got one after the last fault.
     fn act(&mut self, locks: &[Wanted]) {
         loop {
             let is_quiet = self.is_quiet();
@@ -222,13 +223,13 @@ impl Actor<'_> {
         self.worker.history.note(at, &self.thread, note);
     }
 
-    /// One call, and what follows if it takes the lock; false if it does not.
+    /// One call, and the hold if it takes the lock; false if it does not.
     fn round(&mut self, wanted: &Wanted, locks: &[Wanted]) -> bool {
         let Some(mut section) = self.ask(wanted) else { return false };
         self.watch(&mut section);
         let reads = locks.iter().find(|lock| lock.mode == Mode::Read);
         if let Some(reads) = reads.filter(|_| wanted.mode == Mode::Write && self.random.bool()) {
-            // A writer that reads on without a gap.
+            // A writer that downgrades without a gap.
             let reading = self.ask(reads);
             self.let_go(section);
             if let Some(mut reading) = reading {
@@ -282,7 +283,8 @@ impl Actor<'_> {
         let holds = guard.holds().into_iter().enumerate().map(|(member, held)| {
             let hold = self.worker.number();
             let (at, valid) = (now(), held.is_held());
-            // With a stamp taken afterwards, a stop in between would make the lease look longer.
+            // The time is taken before. If it was taken afterwards, a stop in between would make
+            // the lease look longer.
             let until = if valid { at + held.valid_for().as_micros() as i64 } else { at };
             // The second member of the multi-lock is a lock that it reads.
             let (lock, mode) = match member {
@@ -300,9 +302,9 @@ impl Actor<'_> {
         Some(Section { wanted, guard, holds, is_watched: false })
     }
 
-    /// Looks at the guard for a while, mostly a short one, or until it is lost.
+    /// Checks the guard for a while, mostly a short one, or until it is lost.
     fn watch(&mut self, section: &mut Section<'_>) {
-        // The locks that nobody else wants can be held for long at no cost. The second thread of a
+        // Locks that no other thread takes can be held for long at no cost. The second thread of a
         // recipe often loses a hold that the first one had before it, or has beside it.
         let among = match &*self.thread {
             "own" => 20,
@@ -316,7 +318,7 @@ impl Actor<'_> {
             _ => 10,
         };
         let length = Duration::from_millis(self.random.u64(0..=longest));
-        // Without a signal nobody asks for a watch on a node that is held so briefly.
+        // Without the signal, the library does not watch a node that is held so briefly.
         section.is_watched = longest > 10 || self.random.bool();
         if !section.is_watched {
             return thread::sleep(length);
@@ -326,8 +328,8 @@ impl Actor<'_> {
         let watched = section.holds.iter().zip(holds).map(|(hold, held)| Watched::new(*hold, held));
         let mut watched: Vec<_> = watched.collect();
         let first = self.worker.session.session_id();
-        // Such a thread waits for the signal, and asks nothing by which the library would find out.
-        // A hold that stands now is of the session that was asked for before.
+        // Such a thread waits for the signal, and makes no call by which the library would notice
+        // the loss. A hold that is valid now belongs to the session that was read before.
         let waits = self.random.bool() && watched.iter().all(|one| one.held.is_held());
         loop {
             for one in &mut watched {
@@ -354,7 +356,7 @@ impl Actor<'_> {
         }
     }
 
-    /// A guard is void: its signal is due.
+    /// A guard is void, so its signal must come.
     fn hear(&self, one: &Watched<'_>) {
         let told = one.signal.wait(SIGNAL_LIMIT);
         let at = now();
@@ -399,7 +401,7 @@ impl Actor<'_> {
         }
     }
 
-    /// No guard that was let go is ever lost.
+    /// Checks that no released guard is ever lost.
     fn look_back(&mut self) {
         let (worker, thread) = (self.worker, &self.thread);
         self.former.retain(|(hold, signal)| {
@@ -416,18 +418,18 @@ fn is_ready(signal: &LostSignal) -> bool {
     signal.receiver().try_recv() == Err(TryRecvError::Disconnected)
 }
 
-/// A hold that a thread looks at.
+/// A hold that a thread checks.
 struct Watched<'g> {
     hold: u64,
     held: &'g Held,
     signal: LostSignal,
-    /// What was noted of it last.
+    /// The last note about it.
     noted: i64,
     until: i64,
 }
 
 enum Found {
-    /// At this stamp, and with a lease until that one.
+    /// Valid at this time, with a lease until that time.
     Held(i64, i64),
     Unknown,
     Void,
@@ -438,7 +440,7 @@ impl<'g> Watched<'g> {
         Watched { hold, held, signal: held.lost(), noted: 0, until: 0 }
     }
 
-    /// Asks the guard.
+    /// Checks the guard.
     fn ask(&self) -> Found {
         let at = now();
         if is_ready(&self.signal) || !self.held.is_held() {
@@ -447,7 +449,7 @@ impl<'g> Watched<'g> {
         Found::Held(at, at + self.held.valid_for().as_micros() as i64)
     }
 
-    /// Looks at the signal, and at the lease of the session `first`, in which it is held.
+    /// Checks the signal, and the lease of the session `first`, to which the hold belongs.
     fn wait(&self, session: &ZkSession, first: Option<i64>) -> Found {
         let at = now();
         if is_ready(&self.signal) {

@@ -1,5 +1,5 @@
-//! What scenarios of contending threads need: a watched section, threads known to wait, the queue
-//! at the server in its order.
+//! Tools for scenarios with contending threads: a checked section, threads that certainly wait, and
+//! the queue at the server in its order.
 pub use super::scene::session;
 use super::{
     Proxy, Raw,
@@ -14,7 +14,7 @@ use std::{
     thread::{self, Scope, ScopedJoinHandle},
 };
 
-/// What a lock protects: panics where two are in it at once.
+/// The section that a lock protects: panics if two threads are in it at once.
 #[derive(Default)]
 pub struct Section {
     inside: AtomicBool,
@@ -22,15 +22,15 @@ pub struct Section {
 }
 
 impl Section {
-    /// Goes through; the counter is read, and written a moment later, with nothing but the lock to
-    /// protect it.
+    /// Passes through the section. The counter is read, and written a moment later; only the lock
+    /// protects it.
     #[track_caller]
     pub fn pass(&self) {
-        assert!(!self.inside.swap(true, Ordering::SeqCst), "somebody else is in the section");
+        assert!(!self.inside.swap(true, Ordering::SeqCst), "another thread is in the section");
         let counter = self.counter.load(Ordering::SeqCst);
         thread::yield_now();
         self.counter.store(counter + 1, Ordering::SeqCst);
-        assert!(self.inside.swap(false, Ordering::SeqCst), "somebody else was in the section");
+        assert!(self.inside.swap(false, Ordering::SeqCst), "another thread was in the section");
     }
 
     pub fn counter(&self) -> usize {
@@ -51,11 +51,11 @@ pub fn spawn_waiting<'s, T: Send + 's>(
     });
     let task = told.recv().expect("the thread has begun");
     let task = format!("/proc/{}", task.display());
-    // Asleep all the while, and never awake in between.
+    // It must stay asleep the whole time, without being awake in between.
     let (mut since, mut looks) = (String::new(), 0);
     until("the thread waits", SOON, || {
-        let status = fs::read_to_string(format!("{task}/status"))
-            .expect("the thread waits, it has not ended");
+        let status =
+            fs::read_to_string(format!("{task}/status")).expect("the thread has not ended");
         let kept = |line: &&str| line.starts_with("State:") || line.starts_with("voluntary_ctxt");
         let now: String = status.lines().filter(kept).collect();
         looks = if now == since && now.contains("S (sleeping)") { looks + 1 } else { 0 };
@@ -65,7 +65,7 @@ pub fn spawn_waiting<'s, T: Send + 's>(
     thread
 }
 
-/// The nodes in the lock's folder by the number at their end, when there are `count` of them.
+/// The nodes in the lock's folder by their sequence number, when there are `count` of them.
 #[track_caller]
 pub fn until_queue(at: &str, path: &str, count: usize) -> Vec<String> {
     let mut raw = Raw::connect(at).expect("a raw client");
@@ -80,8 +80,7 @@ pub fn until_queue(at: &str, path: &str, count: usize) -> Vec<String> {
     })
 }
 
-/// The node's stat; None where there is none. `path` as the session of the connect string `at` has
-/// it.
+/// The node's stat, or None. `path` is relative to the chroot of the connect string `at`.
 #[track_caller]
 pub fn stat(at: &str, path: &str) -> Option<Stat> {
     Raw::connect(at)

@@ -21,7 +21,7 @@ pub fn raw(at: &str) -> Raw {
     Raw::connect(at).unwrap()
 }
 
-/// Whether the server has the node, asked by a client of its own.
+/// Whether the node exists, by a client of its own.
 pub fn exists(at: &str, path: &str) -> bool {
     stat(at, path).is_some()
 }
@@ -30,7 +30,7 @@ pub fn attach(at: &str, old: &Raw) -> raw::Result<Raw> {
     Raw::with_session(at, old.session_id(), old.password())
 }
 
-/// The server may tell of the node's end before it hangs up, as the real one does.
+/// The server may report the end of the node before it closes the connection, as the real one does.
 #[track_caller]
 pub fn lost_by_expiry(guard: &ZkMutexGuard) {
     let lost = guard.lost();
@@ -45,12 +45,12 @@ pub fn is_connected(event: &SessionEvent) -> bool {
 
 pub type Lose = fn(&TestServer, Matcher);
 
-/// A request or its answer is lost.
+/// The ways to lose a request or its answer.
 pub const LOSE: [Lose; 2] =
     [|server, which| server.drop_request(which), |server, which| server.drop_reply(which)];
 
-/// Cuts all connections as soon as somebody is connected again, `least` times at least and until
-/// `done` says `enough`; gives how often.
+/// Cuts all connections as soon as a client has reconnected, at least `least` times and until
+/// `done` returns `enough`. Returns the number of cuts.
 #[track_caller]
 pub fn flap(
     server: &TestServer,
@@ -61,13 +61,13 @@ pub fn flap(
 ) -> usize {
     let (mut random, mut cuts) = (fastrand::Rng::with_seed(seed), 0);
     while cuts < least || done() < enough {
-        until("somebody is back", SOON, || (server.connection_count() > 0).then_some(()));
+        until("a client has reconnected", SOON, || (server.connection_count() > 0).then_some(()));
         thread::sleep(Duration::from_millis(random.u64(1..30)));
-        // On a busy machine nothing may ever be done between two cuts: so some of them wait until
-        // something was.
+        // On a busy machine there might never be progress between two cuts, so some cuts wait for
+        // progress.
         if cuts % 4 == 3 {
             let before = done();
-            until("it goes on", SOON * 3, || (done() > before || done() >= enough).then_some(()));
+            until("progress", SOON * 3, || (done() > before || done() >= enough).then_some(()));
         }
         server.cut_connections();
         cuts += 1;

@@ -1,6 +1,6 @@
-//! What the scenarios stand on: `zk-test-support`, and what they share of the library: sessions,
-//! recipes, contenders.
-#![allow(dead_code)] // not every scenario needs everything
+//! The tools of the scenarios: `zk-test-support`, and tools for the library: sessions, recipes,
+//! contenders.
+#![allow(dead_code)] // not every binary uses everything
 
 pub mod contend;
 pub mod embedded;

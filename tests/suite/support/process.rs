@@ -1,4 +1,4 @@
-//! A scenario's child: a process that runs the same scenario again and plays a part of its own.
+//! A child of a scenario: a process that runs the same scenario again and plays another part.
 use super::{runner::TEST_VAR, until};
 use crossbeam_channel::{Receiver, unbounded};
 use std::{
@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
-/// Where a child connects to; set, a scenario plays the child's part.
+/// The address for a child. If it is set, a scenario plays the child's part.
 const CHILD_VAR: &str = "ZK_MUTEX_TEST_CHILD";
 
-/// The address this process should play the child's part at, if it is one.
+/// The address for this process, if it is a child.
 pub fn child() -> Option<String> {
     env::var(CHILD_VAR).ok()
 }
@@ -32,7 +32,7 @@ impl Process {
             .env(TEST_VAR, format!("{module}::{scenario}"))
             .env(CHILD_VAR, address)
             .envs(vars.iter().copied())
-            .stdin(Stdio::piped()) // it ends with us
+            .stdin(Stdio::piped()) // the child ends when we end
             .stdout(Stdio::piped())
             .process_group(0)
             .spawn()
@@ -44,18 +44,18 @@ impl Process {
         Process { child, lines, reader: Some(thread::spawn(read)) }
     }
 
-    /// The next line the child says.
+    /// The next line of the child's output.
     #[track_caller]
     pub fn says(&mut self) -> String {
         self.lines.recv().expect("the child says something")
     }
 
-    /// What the child says; closed when it has ended and all it said was taken.
+    /// The lines of the child's output; closed when the child has ended and all lines were taken.
     pub fn lines(&self) -> &Receiver<String> {
         &self.lines
     }
 
-    /// Kills it; what it said until then is still to be read.
+    /// Kills the child. Its output so far can still be read.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -67,7 +67,7 @@ impl Process {
         assert!(done.success());
     }
 
-    /// Waits for its end, which must be a good one.
+    /// Waits for the end of the child, which must be a success.
     pub fn ends_well(mut self) {
         let ended =
             until("the child ends", Duration::from_secs(60), || self.child.try_wait().unwrap());

@@ -1,5 +1,4 @@
-//! What the crate's scenarios have in common: sessions, their events, and the lock's folder at the
-//! end.
+//! Tools for all scenarios: sessions, their events, and the lock's folder at the end.
 use super::{Proxy, Raw, ask, raw, until};
 #[cfg(feature = "tls")]
 use super::{pki, tls};
@@ -12,7 +11,7 @@ use zk_mutex::{Held, SessionBuilder, SessionEvent, SessionState, ZkSession};
 /// Long enough for anything that should happen at once, on a busy machine.
 pub const SOON: Duration = Duration::from_secs(20);
 
-/// A session whose timeout plays no part, however busy the machine is.
+/// A session that does not expire, even on a busy machine.
 #[track_caller]
 pub fn session(connect_string: &str) -> ZkSession {
     session_of(connect_string, Duration::from_secs(30))
@@ -45,7 +44,7 @@ pub fn next(events: &Receiver<SessionEvent>) -> SessionEvent {
     }
 }
 
-/// Waits for an event, past all others; gives those and it.
+/// Waits for an event, and returns it with all events before it.
 #[track_caller]
 pub fn until_event(
     events: &Receiver<SessionEvent>,
@@ -68,9 +67,9 @@ pub fn until_state(session: &ZkSession, state: SessionState) {
     until(&format!("the session is {state:?}"), SOON, || (session.state() == state).then_some(()));
 }
 
-/// Waits, while the session holds something, until its lease is one that a write has renewed on a
-/// connection that stood for a while. Such a lease ends well before the server expires the session.
-/// The lease that comes with a new session or connection ends only just before.
+/// Waits until the session, while it holds something, has a lease that a write has renewed on a
+/// connection that was open for a while. Such a lease ends well before the server expires the
+/// session. The lease of a new session or connection ends only just before.
 #[track_caller]
 pub fn until_renewed(session: &ZkSession) {
     let most = session.timeout() * 3 / 5;
@@ -79,8 +78,8 @@ pub fn until_renewed(session: &ZkSession) {
     });
 }
 
-/// Asks for the watch on a held node and waits until the server, or the one at `at`, has it for the
-/// session that owns the node: what happens to the node from now on is told to the holder.
+/// Asks for the watch on a held node, and waits until the server (or the one at `at`) has it for
+/// the session that owns the node. From now on the holder is notified of each event of the node.
 #[track_caller]
 pub fn until_watched(at: &str, held: &Held) {
     let _asks_for_it = held.lost();
@@ -104,7 +103,7 @@ pub fn until_node_watched(at: &str, path: &str) {
     });
 }
 
-/// The server's own path of what is `path` to a session with this connect string.
+/// The server's own path for the `path` of a session with this connect string.
 pub fn full_path(connect_string: &str, path: &str) -> String {
     match connect_string.split_once('/') {
         Some((_, chroot)) => format!("/{chroot}{path}"),
@@ -112,8 +111,8 @@ pub fn full_path(connect_string: &str, path: &str) -> String {
     }
 }
 
-/// The names of the nodes in the lock's folder; none where it is gone. Of a semaphore the leases,
-/// as `leases/..`.
+/// The names of the nodes in the lock's folder; none if it does not exist. For a semaphore these
+/// are the leases, as `leases/..`.
 #[track_caller]
 pub fn queue(connect_string: &str, path: &str) -> Vec<String> {
     let names = children(connect_string, path);
@@ -124,7 +123,7 @@ pub fn queue(connect_string: &str, path: &str) -> Vec<String> {
     leases.into_iter().map(|name| format!("leases/{name}")).collect()
 }
 
-/// As `queue`; of a semaphore also the places at its mutex.
+/// As `queue`; for a semaphore also the places at its mutex.
 #[track_caller]
 pub fn nodes(connect_string: &str, path: &str) -> Vec<String> {
     let mut nodes = queue(connect_string, path);
@@ -142,7 +141,7 @@ fn children(connect_string: &str, path: &str) -> Vec<String> {
     }
 }
 
-/// Waits until the lock's folder is empty or gone; a semaphore's with its mutex.
+/// Waits until the lock's folder is empty or deleted; for a semaphore with its mutex.
 #[track_caller]
 pub fn until_empty(connect_string: &str, path: &str) {
     let end = std::time::Instant::now() + SOON;
@@ -152,14 +151,14 @@ pub fn until_empty(connect_string: &str, path: &str) {
         if left.is_empty() {
             return;
         }
-        assert!(!is_last, "still in the folder of {path} after {SOON:?}: {left:?}");
+        assert!(!is_last, "nodes in the folder of {path} after {SOON:?}: {left:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Ends at the server the session that was granted last through this proxy, behind its owner's
-/// back. (The owner, who is cut off by that, may come back in between and take the session over; so
-/// this goes on until the server knows the session no more.)
+/// Ends at the server the session that was granted last through this proxy, without its owner's
+/// knowledge. (The owner is cut off by this, and may reconnect in between and take the session
+/// over. So this repeats until the server does not know the session any more.)
 #[track_caller]
 pub fn expire(proxy: &Proxy, server: &str) {
     let (id, password) = proxy.sessions().pop().expect("a session through the proxy");

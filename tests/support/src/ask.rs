@@ -1,11 +1,11 @@
-//! Four-letter words: what any server tells of itself on its client port.
+//! Four-letter words: a server's information about itself, on its client port.
 use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
 
-/// For one answer.
+/// The time for one answer.
 pub const LIMIT: Duration = Duration::from_secs(5);
 
 /// The answer to a four-letter word.
@@ -18,13 +18,13 @@ pub fn four_letter(address: SocketAddr, word: &str, limit: Duration) -> io::Resu
     Ok(answer)
 }
 
-/// `standalone`, `leader`, `follower`; None while the server does not serve.
+/// `standalone`, `leader` or `follower`; None while the server does not serve.
 pub fn mode(address: SocketAddr, limit: Duration) -> Option<String> {
     let answer = four_letter(address, "srvr", limit).ok()?;
     Some(answer.lines().find_map(|line| line.strip_prefix("Mode: "))?.trim().to_owned())
 }
 
-/// A number of `mntr`.
+/// A number of the answer to `mntr`.
 #[track_caller]
 pub fn metric(address: SocketAddr, name: &str) -> i64 {
     let answer = four_letter(address, "mntr", LIMIT).expect("the server answers mntr");

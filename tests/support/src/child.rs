@@ -1,4 +1,4 @@
-//! The child's side of a test: runs one scenario and looks at what it left behind.
+//! The child's side of a test: runs one scenario and checks what it has left behind.
 use super::{logged, residue::Residue, runner::Test};
 use std::{
     any::Any,
@@ -9,10 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Names the scenario to run to the child.
+/// Names the scenario to the child.
 pub const VAR: &str = "ZK_MUTEX_TEST";
-/// How long threads, sockets and processes may take to end after the scenario: a client that is
-/// closed in the middle of something takes up to seven seconds by its own rules.
+/// How long threads, sockets and processes may take to end after the scenario. A client that is
+/// closed in the middle of a call takes up to seven seconds by its own rules.
 const SETTLE: Duration = Duration::from_secs(10);
 
 pub fn main(test: &Test) -> ExitCode {
@@ -21,8 +21,8 @@ pub fn main(test: &Test) -> ExitCode {
         .default_filter_or("zk_mutex=debug,zk_test_server=debug,suite=debug");
     logged::install(env_logger::Builder::from_env(filter).format_timestamp_micros().build());
     let before = Residue::now();
-    // The hook has printed the panic already, the scenario's values are gone: nothing can be seen
-    // half done.
+    // The hook has already printed the panic, and the scenario's values are dropped, so no
+    // half-changed value can be seen.
     let outcome: Result<(), Box<dyn Any + Send>> = panic::catch_unwind(AssertUnwindSafe(&test.run));
     if outcome.is_err() {
         return ExitCode::FAILURE;
@@ -42,8 +42,7 @@ pub fn main(test: &Test) -> ExitCode {
 fn settle(before: &Residue) -> Vec<String> {
     let end = Instant::now() + SETTLE;
     loop {
-        // A look takes its time on a busy machine: the one that counts is begun when the time is
-        // up.
+        // On a busy machine a check takes long, so the last one begins when the time is over.
         let is_last = Instant::now() >= end;
         let left = before.since();
         if left.is_empty() || is_last {
@@ -53,8 +52,8 @@ fn settle(before: &Residue) -> Vec<String> {
     }
 }
 
-/// Ends this process and its group when the parent's end of our stdin closes: an interrupted run
-/// leaves nothing behind.
+/// Ends this process and its group when the parent's end of our stdin closes, so that an
+/// interrupted run leaves nothing behind.
 fn end_with_parent() {
     let watch = || {
         let _ = io::stdin().read_to_end(&mut Vec::new());

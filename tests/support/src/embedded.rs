@@ -54,8 +54,8 @@ impl Embedded {
         &self.server
     }
 
-    /// As of a process that died: the port refuses, connections are cut, what was on its way is
-    /// lost.
+    /// Looks from outside like a process that died: the port refuses connections, open connections
+    /// are cut, and bytes that are under way are lost.
     pub fn kill(&self) {
         self.server.refuse(true);
         self.server.cut_connections();
@@ -66,7 +66,7 @@ impl Embedded {
         self.server.refuse(false);
     }
 
-    /// What has been logged in this process.
+    /// All records that this process has logged.
     pub fn log(&self) -> String {
         [Level::Error, Level::Warn].map(|level| logged::logged(level, "").join("\n")).join("\n")
     }

@@ -1,9 +1,9 @@
-//! An ensemble of real servers whose talk with each other goes through fault proxies, so that any
+//! An ensemble of real servers. All messages between them go through fault proxies, so that any
 //! member can be cut off.
 //!
-//! Each member's configuration names the proxies in place of its peers: what member i sends to j
-//! passes the proxies i -> j. The address with which a member introduces itself in an election is
-//! replaced on its way by that of the proxy leading back to it.
+//! Each member's configuration names the proxies instead of the peers: messages from member i to j
+//! go through the proxies i -> j. In an election a member sends its own address; the proxy replaces
+//! it by the address of the proxy that leads back to this member.
 use super::{Proxy, Scratch, Server, own_loopback, proxy::Traffic, server::Builder};
 use std::{
     fs,
@@ -19,13 +19,13 @@ const ATTEMPTS: usize = 3;
 /// How a member is cut off from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
-    /// Nothing passes, nothing is closed: the members notice by their timeouts.
+    /// Nothing passes and nothing is closed: the members notice by their timeouts.
     BlackHole,
     /// Connections are closed and refused: the members notice at once.
     Cut,
 }
 
-/// The proxies on the way from one member to another.
+/// The proxies from one member to another.
 struct Way {
     from: usize,
     to: usize,
@@ -33,15 +33,15 @@ struct Way {
     election: Proxy,
 }
 
-/// Members are counted from 0; ZooKeeper's own id of member i is i + 1. All end on drop.
+/// Members are counted from 0; ZooKeeper's own id of member i is i + 1. All members end on drop.
 pub struct Ensemble {
     members: Vec<Server>,
     ways: Vec<Way>,
 }
 
 impl Ensemble {
-    /// Members with a tick of 500 ms, so that a follower without its leader notices after 2 s (4
-    /// ticks).
+    /// Members with a tick of 500 ms, so that a follower notices the loss of its leader after 2 s
+    /// (4 ticks).
     #[track_caller]
     pub fn start(size: usize) -> Ensemble {
         Ensemble::start_with(
@@ -50,7 +50,8 @@ impl Ensemble {
         )
     }
 
-    /// Members set up by `builder`; `syncLimit` and `initLimit` can be set with [`Builder::set`].
+    /// Members with the settings of `builder`; [`Builder::set`] can set `syncLimit` and
+    /// `initLimit`.
     #[track_caller]
     pub fn start_with(size: usize, builder: Builder) -> Ensemble {
         let mut why = String::new();
@@ -92,7 +93,7 @@ impl Ensemble {
                 .clone()
                 .or_set("initLimit", 10)
                 .or_set("syncLimit", 4)
-                // A member that looks for a leader in vain asks ever less often, up to once a
+                // A member that finds no leader repeats its votes ever more slowly, at last once a
                 // minute.
                 .property("zookeeper.fastleader.maxNotificationInterval", 500);
             for peer in 0..size {
@@ -116,19 +117,19 @@ impl Ensemble {
         self.members.len()
     }
 
-    /// A member, to kill, restart, pause or ask. (A restart returns when the member serves, for
-    /// which it needs a quorum.)
+    /// A member, to kill, restart, pause or query. (A restart returns when the member serves, and
+    /// for this it needs a quorum.)
     pub fn member(&self, member: usize) -> &Server {
         &self.members[member]
     }
 
-    /// From now on each write of a member to a file fails, as on a full disk, until it is
-    /// restarted. (Its limit on the size of files becomes zero.)
+    /// Makes each write of a member to a file fail until its restart, as on a full disk. (The limit
+    /// on the size of its files becomes zero.)
     pub fn fill_disk(&self, member: usize) {
         self.members[member].member().fill_disk();
     }
 
-    /// Kills all members, starts them again, and returns when all serve.
+    /// Kills all members, starts them again, and returns when all of them serve.
     #[track_caller]
     pub fn restart_all(&self) {
         self.members.iter().for_each(Server::kill);
@@ -139,13 +140,13 @@ impl Ensemble {
         start().unwrap_or_else(|why| panic!("{why}"));
     }
 
-    /// `host:port` of all members.
+    /// The addresses (`host:port`) of all members.
     pub fn connect_string(&self) -> String {
         let all: Vec<String> = self.members.iter().map(Server::connect_string).collect();
         all.join(",")
     }
 
-    /// The member that leads; waits for an election to end.
+    /// The member that leads. Waits for the end of an election.
     #[track_caller]
     pub fn leader(&self) -> usize {
         super::until("the ensemble has a leader", ELECTION_LIMIT, || {
@@ -153,12 +154,12 @@ impl Ensemble {
         })
     }
 
-    /// The members that follow at present.
+    /// The members that follow now.
     pub fn followers(&self) -> Vec<usize> {
         self.with_mode("follower")
     }
 
-    /// Whether a member serves clients at present.
+    /// Whether a member serves clients now.
     pub fn serves(&self, member: usize) -> bool {
         self.members[member].mode().is_some()
     }
@@ -176,7 +177,7 @@ impl Ensemble {
         }
     }
 
-    /// Undoes `isolate`. What a black hole held passes now.
+    /// Ends `isolate`. Messages that a black hole held pass now.
     pub fn heal(&self, member: usize) {
         for proxy in self.proxies_of(member) {
             proxy.refuse(false);
@@ -184,8 +185,8 @@ impl Ensemble {
         }
     }
 
-    /// The proxies of the connections `from` opens to `to` (quorum and election), for faults of a
-    /// test's own making.
+    /// The proxies of the connections that `from` opens to `to` (quorum and election), for other
+    /// faults.
     #[track_caller]
     pub fn way(&self, from: usize, to: usize) -> [&Proxy; 2] {
         let way =

@@ -1,5 +1,5 @@
-//! A Java process that dies with its owner: killed when dropped, and when the owning process dies,
-//! however it dies.
+//! A Java process that ends with its owner: when it is dropped, and when the owning process ends
+//! for any reason.
 use super::residue;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::{
@@ -34,7 +34,7 @@ const JARS: [&str; 13] = [
     "jackson-annotations",
 ];
 
-/// Reads stdin, of which the owner holds the other end, to its end and then kills Java.
+/// Waits for the end of stdin, whose other end the owner has, and then kills Java.
 const WRAPPER: &str = r#"
 "$@" </dev/null >>"$JAVA_LOG" 2>&1 &
 echo $!
@@ -50,7 +50,7 @@ pub struct Java {
 }
 
 impl Java {
-    /// Starts `java arguments..`, its output added to `log`.
+    /// Starts `java arguments..` and appends its output to `log`.
     pub fn start(arguments: &[OsString], log: &Path) -> Result<Java, String> {
         let mut wrapper = Command::new("sh")
             .args(["-c", WRAPPER, "sh"])
@@ -78,7 +78,7 @@ impl Java {
         residue::state(self.pid).is_some_and(|state| state != 'Z')
     }
 
-    /// SIGSTOP; returns when the process stands.
+    /// SIGSTOP; returns when the process has stopped.
     pub fn pause(&self) {
         self.signal("STOP");
         super::until("Java stops", Duration::from_secs(5), || {
@@ -91,12 +91,12 @@ impl Java {
         self.signal("CONT");
     }
 
-    /// From now on each write to a file fails, as on a full disk: no byte may stand in one behind
-    /// the first `limit`.
+    /// Makes each write to a file beyond its first `limit` bytes fail from now on, as on a full
+    /// disk.
     pub fn limit_files(&self, limit: u64) {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        // Java takes no notice of the signal that comes with the error. A process that has just
-        // ended has no limits.
+        // Java ignores the signal that comes with the error. A process that has just ended has no
+        // limits.
         let _ = prlimit(pid, Resource::Fsize, Rlimit { current: Some(limit), maximum: None });
     }
 
@@ -133,7 +133,7 @@ pub fn class_path() -> Result<OsString, String> {
     let dir = env::var_os(JARS_VAR).map_or_else(|| PathBuf::from(DEBIAN_JARS), PathBuf::from);
     let jars = JARS.map(|name| dir.join(format!("{name}.jar")));
     if let Some(missing) = jars.iter().find(|jar| !jar.exists()) {
-        // A release's jars carry their versions, and it brings no others.
+        // The jars of a release have versions in their names, and the release has no others.
         if env::var_os(JARS_VAR).is_some() && dir.is_dir() && !jars[0].exists() {
             return Ok(dir.join("*").into_os_string());
         }

@@ -1,5 +1,5 @@
-//! What the scenarios stand on: the runner, servers (real and embedded), a fault proxy and a raw
-//! client. It does not know the lock library: what of it scenarios share stands in
+//! The tools of all scenarios: the runner, servers (real and embedded), a fault proxy and a raw
+//! client. It does not know the lock library; the tools for the library are in
 //! `tests/suite/support`.
 pub mod ask;
 pub mod brand;
@@ -44,9 +44,9 @@ pub use wait::until;
 
 use std::net::Ipv4Addr;
 
-/// A loopback address nobody else uses: 127/8 is all loopback on Linux, and with an address of its
-/// own a server keeps its ports while it is down, and a closed listener can be bound again, since
-/// no outgoing connection is given one of them.
+/// A loopback address that no other process uses (on Linux all of 127/8 is loopback). With an
+/// address of its own a server keeps its ports while it is down, and a closed listener can be bound
+/// again, because no outgoing connection gets one of these ports.
 pub fn own_loopback() -> Ipv4Addr {
     let [a, b, ..] = uuid::Uuid::new_v4().into_bytes();
     let [c, ..] = uuid::Uuid::new_v4().into_bytes();

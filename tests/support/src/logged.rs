@@ -1,5 +1,5 @@
-//! What has been logged in this process: printed as usual, and kept for the scenario to look at. A
-//! logger that panics or blocks, too.
+//! The records that this process has logged: they are printed as usual, and kept for the scenario.
+//! Also a logger that panics or blocks.
 use crossbeam_channel::{Receiver, Sender, bounded};
 use env_logger::Logger;
 use log::{Level, Log, Metadata, Record};
@@ -22,14 +22,14 @@ struct Gate {
     closed: Receiver<Infallible>,
 }
 
-/// A thread that is kept where it logs, until this is dropped.
+/// Keeps a thread blocked in the logger until this is dropped.
 pub struct Kept {
     reached: Receiver<()>,
     _closed: Sender<Infallible>,
 }
 
 impl Kept {
-    /// Whether the thread is there by then.
+    /// Waits until a thread is blocked; false if none is in this time.
     pub fn wait(&self, limit: Duration) -> bool {
         self.reached.recv_timeout(limit).is_ok()
     }
@@ -79,18 +79,18 @@ pub fn logged(level: Level, part: &str) -> Vec<String> {
         .collect()
 }
 
-/// From now on the logger panics at each record that contains `part`, as one that prints does when
-/// its pipe is closed.
+/// From now on the logger panics at each record that contains `part`, like a logger that prints to
+/// a closed pipe.
 pub fn trap(part: &'static str) {
     *TRAP.lock() = Some(Trap { part, panics: 0 });
 }
 
-/// How often the logger has panicked since it was told to.
+/// How often the logger has panicked since `trap`.
 pub fn panics() -> usize {
     TRAP.lock().as_ref().map_or(0, |trap| trap.panics)
 }
 
-/// The next record that contains `part` keeps the thread that logs it.
+/// Blocks the thread that logs the next record with `part`.
 pub fn hold(part: &'static str) -> Kept {
     let (tell, reached) = bounded(1);
     let (open, closed) = bounded(0);
@@ -113,6 +113,6 @@ fn spring(record: &Record<'_>) {
     };
     set.panics += 1;
     drop(trap);
-    // Past the hook, which would print a backtrace: long enough for a lease to end.
+    // This avoids the hook, which would print a backtrace; a lease could end meanwhile.
     panic::resume_unwind(Box::new("failed printing to stdout: Broken pipe"));
 }

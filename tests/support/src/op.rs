@@ -1,4 +1,4 @@
-//! Requests as the proxy sees them, and how a test names those it means.
+//! Requests as the proxy sees them, and the selection of requests by a test.
 use super::wire::Reader;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl OpKind {
     }
 }
 
-/// The requests a test means.
+/// Selects requests.
 #[derive(Clone, Debug)]
 pub struct Which {
     kind: OpKind,
@@ -65,7 +65,7 @@ impl Which {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub kind: OpKind,
-    /// ZooKeeper's number; createSession's (-10) for the connect request.
+    /// ZooKeeper's operation code; createSession's (-10) for the connect request.
     pub opcode: i32,
     pub path: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! What the scenario's own process has: its threads, and the ports on which it listens.
+//! The threads and listening ports of the scenario's own process.
 use std::{collections::HashSet, fs};
 
-/// The names of its threads.
+/// The names of the threads.
 pub fn threads() -> Vec<String> {
     let name =
         |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
@@ -12,7 +12,7 @@ pub fn threads() -> Vec<String> {
         .collect()
 }
 
-/// The ports on which it listens, at whatever address.
+/// The ports on which the process listens, at any address.
 pub fn listening() -> HashSet<u16> {
     let link = |fd: fs::DirEntry| Some(fs::read_link(fd.path()).ok()?.to_str()?.to_owned());
     let own: HashSet<String> =

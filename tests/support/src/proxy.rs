@@ -1,5 +1,5 @@
-//! A TCP proxy in front of a server that makes faults on demand; it reads ZooKeeper's requests and
-//! replies as they pass.
+//! A TCP proxy in front of a server. It injects faults when a test wants it, and reads ZooKeeper's
+//! requests and replies as they pass.
 use super::{
     op::{Request, Which},
     own_loopback, proxy_link,
@@ -23,33 +23,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A way through the proxy.
+/// A direction through the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     ToServer,
     ToClient,
 }
 
-/// What a proxy carries.
+/// The protocol of a proxy's connections.
 #[derive(Clone, Copy)]
 pub(super) enum Traffic {
-    /// ZooKeeper's client protocol, read as it passes.
+    /// ZooKeeper's client protocol, which the proxy reads.
     Clients,
-    /// Anything, not looked at.
+    /// Any bytes, which the proxy does not read.
     Plain,
-    /// ZooKeeper's elections: the address a member introduces itself with is replaced, so that it
-    /// is called back there.
+    /// ZooKeeper's elections: the proxy replaces the address that a member sends, so that other
+    /// members connect to a proxy.
     Election { advertise: SocketAddr },
 }
 
 /// What happens when a planned fault is injected into a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// It is swallowed and its connection cut.
+    /// The reply is lost and its connection cut.
     Cut,
-    /// It is swallowed, and nothing passes on its connection any more.
+    /// The reply is lost, and nothing more passes on its connection.
     Silence,
-    /// From it on, nothing passes to any client until `hold` lets go.
+    /// The reply and all bytes after it wait, for all clients, until `hold` ends.
     Hold,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Waiter {
 pub(super) enum Passing {
     Request,
     Reply,
-    /// A reply that begins to be held back.
+    /// A reply begins to wait.
     Held,
 }
 
@@ -82,12 +82,12 @@ pub(super) enum Passing {
 pub(super) struct LinkState {
     pub client: TcpStream,
     pub server: Option<TcpStream>,
-    /// Bytes go nowhere, the connection stays open.
+    /// All bytes are lost; the connection stays open.
     pub silent: bool,
-    /// Requests passed to the server and not answered: xid (None for connect), request, and the
-    /// fault due at the reply.
+    /// Requests that were passed to the server and are not answered: xid (None for connect),
+    /// request, and the fault for the reply.
     pub pending: VecDeque<(Option<i32>, Request, Option<Then>)>,
-    /// Where bytes for the client queue up, once there is a way to it.
+    /// The queue of bytes for the client, once the connection is made.
     pub to_client: Option<Sender<proxy_link::Item>>,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct State {
     next_link: u64,
     held: [bool; 2],
     delay: [Duration; 2],
-    /// Replies that arrived later than this wait; watch events do not.
+    /// Replies that arrived later than this wait. Watch events do not wait.
     replies_until: Option<Instant>,
     pub plans: Vec<Plan>,
     waiters: Vec<Waiter>,
@@ -106,7 +106,7 @@ pub(super) struct State {
     pub sessions: Vec<(i64, Vec<u8>)>,
 }
 
-/// What the threads of a proxy share.
+/// The state that the threads of a proxy share.
 pub(super) struct Core {
     pub upstream: SocketAddr,
     pub traffic: Traffic,
@@ -137,7 +137,7 @@ impl Proxy {
         Proxy::start_at(SocketAddr::from((own_loopback(), 0)), upstream)
     }
 
-    /// The same, listening at `address`, such as `127.0.0.1:0` or `[::1]:0`.
+    /// The same, with this listening address, such as `127.0.0.1:0` or `[::1]:0`.
     #[track_caller]
     pub fn start_at(address: SocketAddr, upstream: SocketAddr) -> Proxy {
         Proxy::open(address, upstream, Traffic::Clients).expect("the proxy listens")
@@ -177,7 +177,7 @@ impl Proxy {
         self.address.to_string()
     }
 
-    /// Closes all present connections, on both sides; what was on its way is lost.
+    /// Closes all present connections on both sides; bytes that are under way are lost.
     pub fn cut(&self) {
         log::debug!("{self}: cut");
         let mut state = self.core.state();
@@ -187,15 +187,15 @@ impl Proxy {
         self.core.changed.notify_all();
     }
 
-    /// From now on nothing passes on the present connections, in either direction; they stay open.
-    /// New ones are well.
+    /// From now on nothing passes on the present connections, in either direction. They stay open.
+    /// New connections work.
     pub fn freeze(&self) {
         log::debug!("{self}: freeze");
         self.core.state().links.values_mut().for_each(|link| link.silent = true);
     }
 
-    /// Closes the present connections on the server's side. Their clients are not told, as when a
-    /// host that fell is back, and nothing passes to them any more.
+    /// Closes the server's side of the present connections. The clients do not notice it, as after
+    /// a crash and restart of the server's host, and nothing passes to them any more.
     pub fn half_open(&self) {
         self.freeze();
         for server in self.core.state().links.values().filter_map(|link| link.server.as_ref()) {
@@ -203,8 +203,8 @@ impl Proxy {
         }
     }
 
-    /// Refuses new connections as a dead host's kernel does, or listens again at the same address.
-    /// Present ones stay.
+    /// Refuses new connections, as the kernel of a host without the server does, or listens again
+    /// at the same address. Present connections stay.
     #[track_caller]
     pub fn refuse(&self, on: bool) {
         log::debug!("{self}: refuse {on}");
@@ -221,59 +221,61 @@ impl Proxy {
         }
     }
 
-    /// Lets nothing through in either direction. Connections stay open, and new ones are taken but
-    /// get no answer; what is sent meanwhile, the end of a connection included, passes when the
-    /// hole closes.
+    /// Lets nothing through in either direction. Connections stay open, and new ones are accepted
+    /// but get no answer. Bytes that are sent meanwhile, and the end of a connection, pass when the
+    /// black hole ends.
     pub fn black_hole(&self, on: bool) {
         self.hold(Direction::ToServer, on);
         self.hold(Direction::ToClient, on);
     }
 
-    /// A black hole in one direction only.
+    /// A black hole in one direction.
     pub fn hold(&self, direction: Direction, on: bool) {
         log::debug!("{self}: hold {direction:?} {on}");
         self.core.state().held[direction as usize] = on;
         self.core.changed.notify_all();
     }
 
-    /// Holds back all replies that arrive from now on, or none any more. Watch events pass, unless
-    /// they come behind a reply that waits.
+    /// Holds back all replies that arrive from now on, or ends this. Watch events pass, unless they
+    /// follow a reply that waits.
     pub fn hold_replies(&self, on: bool) {
         log::debug!("{self}: hold replies {on}");
         self.core.state().replies_until = on.then(Instant::now);
         self.core.changed.notify_all();
     }
 
-    /// While replies are held back: lets those pass that are here, and holds back those that arrive
+    /// While replies are held back: lets the present ones pass, and holds back those that arrive
     /// from now on.
     pub fn pass_replies(&self) {
         self.hold_replies(true);
     }
 
-    /// How many requests have been read from clients and their replies not yet from the server.
+    /// The number of requests that were read from clients, but whose replies were not read from the
+    /// server.
     pub fn unanswered(&self) -> usize {
         self.core.state().links.values().map(|link| link.pending.len()).sum()
     }
 
-    /// Lets everything that comes from now on pass this much later, in each direction.
+    /// Delays all bytes that come from now on, in each direction.
     pub fn delay(&self, by: Duration) {
         self.core.state().delay = [by; 2];
     }
 
-    /// The next such request goes to the server; its reply is swallowed and the connection cut.
+    /// Plans a fault: the next such request goes to the server, its reply is lost, and the
+    /// connection is cut.
     pub fn drop_reply(&self, which: impl Into<Which>) {
         self.plan(which, Fault::Reply(Then::Cut));
     }
 
-    /// The next such request goes to the server; its reply is swallowed and nothing passes on that
-    /// connection any more.
+    /// Plans a fault: the next such request goes to the server, its reply is lost, and nothing more
+    /// passes on that connection.
     pub fn silence_reply(&self, which: impl Into<Which>) {
         self.plan(which, Fault::Reply(Then::Silence));
     }
 
-    /// The next such request goes to the server; its reply is held back, with everything that would
-    /// come after it, as by `hold(Direction::ToClient, true)` and until that is ended. What is
-    /// given is a wait for the reply to be here, unheard by the client.
+    /// Plans a fault: the next such request goes to the server. Its reply and all bytes after it
+    /// are held back, as by `hold(Direction::ToClient, true)`, until that is ended. The returned
+    /// value waits until the proxy has the reply.
     pub fn hold_reply(&self, which: impl Into<Which>, limit: Duration) -> Awaited {
         let which = which.into();
         let awaited = self.await_passing(which.clone(), Passing::Held, limit);
@@ -281,7 +283,7 @@ impl Proxy {
         awaited
     }
 
-    /// The next such request is swallowed and its connection cut.
+    /// Plans a fault: the next such request is lost, and its connection is cut.
     pub fn drop_request(&self, which: impl Into<Which>) {
         self.plan(which, Fault::DropRequest);
     }
@@ -291,24 +293,23 @@ impl Proxy {
         self.core.state().plans.clear();
     }
 
-    /// Planned faults that were not injected yet.
+    /// The number of planned faults that were not injected yet.
     pub fn plans(&self) -> usize {
         self.core.state().plans.len()
     }
 
-    /// A wait for the next such request from now on to be passed to the server, or swallowed on its
-    /// way.
+    /// Waits for the next such request: until it is passed to the server, or lost by a fault.
     pub fn on_request(&self, which: impl Into<Which>, limit: Duration) -> Awaited {
         self.await_passing(which.into(), Passing::Request, limit)
     }
 
-    /// A wait for the next reply to such a request to be passed to the client, or swallowed on its
-    /// way.
+    /// Waits for the next reply to such a request: until it is passed to the client, or lost by a
+    /// fault.
     pub fn on_reply(&self, which: impl Into<Which>, limit: Duration) -> Awaited {
         self.await_passing(which.into(), Passing::Reply, limit)
     }
 
-    /// Sends bytes, which the server never said, to every connected client.
+    /// Sends bytes that are not the server's to every connected client.
     pub fn inject(&self, bytes: &[u8]) {
         for link in self.core.state().links.values() {
             if let Some(queue) = &link.to_client {
@@ -317,24 +318,24 @@ impl Proxy {
         }
     }
 
-    /// Sessions (id, password) granted through this proxy, each attachment anew, the newest last.
+    /// The sessions (id, password) that were granted through this proxy, one entry for each
+    /// attachment, the newest last.
     pub fn sessions(&self) -> Vec<(i64, Vec<u8>)> {
         self.core.state().sessions.clone()
     }
 
-    /// Requests passed to the server, in order.
+    /// The requests that were passed to the server, in order.
     pub fn requests(&self) -> Vec<Request> {
         self.core.state().log.clone()
     }
 
-    /// How many such requests were passed to the server.
+    /// The number of such requests that were passed to the server.
     pub fn count(&self, which: impl Into<Which>) -> usize {
         let which = which.into();
         self.core.state().log.iter().filter(|request| which.matches(request)).count()
     }
 
-    /// Requests whose replies were passed to the client, in order: what the server did for them is
-    /// done.
+    /// The requests whose replies were passed to the client, in order. The server has done them.
     pub fn answered(&self) -> Vec<Request> {
         self.core.state().answered.clone()
     }
@@ -346,7 +347,7 @@ impl Proxy {
         state.answered.clear();
     }
 
-    /// Connections open at present.
+    /// The number of open connections.
     pub fn connections(&self) -> usize {
         self.core.state().links.len()
     }
@@ -382,7 +383,7 @@ impl Drop for Proxy {
     }
 }
 
-/// A wait for something to pass through the proxy.
+/// A wait for a request or reply that passes through the proxy.
 #[must_use = "wait for it"]
 pub struct Awaited {
     told: Receiver<Request>,
@@ -391,12 +392,12 @@ pub struct Awaited {
 }
 
 impl Awaited {
-    /// Waits until it has passed; panics if it does not within the limit from now.
+    /// Waits until it has passed; panics if it has not within the limit from now.
     #[track_caller]
     pub fn wait(self) -> Request {
         match self.told.recv_timeout(self.limit) {
             Ok(request) => request,
-            Err(_) => panic!("waited {:?} in vain: {}", self.limit, self.what),
+            Err(_) => panic!("not within {:?}: {}", self.limit, self.what),
         }
     }
 
@@ -428,7 +429,7 @@ impl Listening {
     /// Returns when the listener is closed.
     fn stop(self, address: SocketAddr) {
         self.stop.store(true, Ordering::SeqCst);
-        let _ = TcpStream::connect(address); // wakes it
+        let _ = TcpStream::connect(address); // ends the wait for a connection
         let _ = self.thread.join();
     }
 }
@@ -461,7 +462,7 @@ impl Core {
         threads.push(thread);
     }
 
-    /// Waits until what is due at `due` may pass; false if the connection was cut.
+    /// Waits until bytes that are due at `due` may pass; false if the connection was cut.
     pub fn await_passage(
         &self,
         link: u64,
@@ -485,7 +486,7 @@ impl Core {
         }
     }
 
-    /// When something that arrives now may pass.
+    /// The time at which bytes that arrive now may pass.
     pub fn due(&self, direction: Direction) -> Instant {
         Instant::now() + self.state().delay[direction as usize]
     }
@@ -506,9 +507,9 @@ impl Core {
         self.changed.notify_all();
     }
 
-    /// Logs a request that is about to be passed on, and takes those who wait for it (or for its
-    /// reply): before it passes, so that who has seen its effect finds it logged, and a wait begun
-    /// after that is for the next one.
+    /// Logs a request that is about to be passed on, and takes the waits for it (or for its reply).
+    /// This happens before the request passes. So a thread that has seen the effect of the request
+    /// finds it in the log, and a wait that begins later is for the next request.
     pub fn announce(&self, request: &Request, of: Passing, logged: bool) -> Vec<Waiter> {
         let mut state = self.state();
         if logged {
@@ -518,7 +519,7 @@ impl Core {
         state.waiters.extract_if(.., meant).collect()
     }
 
-    /// It did not pass after all.
+    /// Takes this back for a request that did not pass.
     pub fn retract(&self, request: &Request, of: Passing, logged: bool, waiters: Vec<Waiter>) {
         let mut state = self.state();
         let log = state.log_of(of);
@@ -549,7 +550,7 @@ impl State {
         if of == Passing::Request { &mut self.log } else { &mut self.answered }
     }
 
-    /// Takes the first plan meant for this request.
+    /// Takes the first plan for this request.
     pub fn take_plan(&mut self, request: &Request) -> Option<Fault> {
         let at = self.plans.iter().position(|plan| plan.which.matches(request))?;
         Some(self.plans.remove(at).fault)

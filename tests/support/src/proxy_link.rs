@@ -17,19 +17,19 @@ use std::{
 
 const LEADER_LIMIT: Duration = Duration::from_secs(5);
 
-/// What a reader hands to its writer.
+/// An item from a reader to its writer.
 pub(super) struct Item {
     due: Instant,
     act: Act,
-    /// The request this is, or answers, for the log and those who wait.
+    /// The request itself, or the request that this reply answers, for the log and the waits.
     about: Option<Request>,
 }
 
 enum Act {
     Pass(Vec<u8>),
-    /// Swallowed; the connection suffers for it.
+    /// The item is lost, and the connection gets this fault.
     Swallow(Then),
-    /// Passed too, once those who hold it back from now on let it go.
+    /// The item passes when the hold that begins with it ends.
     Hold(Vec<u8>),
 }
 
@@ -92,7 +92,7 @@ impl Write for &End<'_> {
 
 /// Carries the connection `link` to its end.
 pub(super) fn carry(core: &Core, link: u64, client: TcpStream) {
-    // In a black hole nobody is dialled.
+    // In a black hole the proxy does not connect to the server.
     if core.await_passage(link, Direction::ToServer, core.due(Direction::ToServer), false)
         && let Ok(server) = dial(core, link)
     {
@@ -101,9 +101,10 @@ pub(super) fn carry(core: &Core, link: u64, client: TcpStream) {
     core.state().cut(link);
 }
 
-/// A client is cut at once when the server is down. A follower waits a little for its new leader to
-/// listen: refused, it would try again, but it takes a connection that is closed for a leader that
-/// fell, and all wait for the end of `initLimit`.
+/// Connects to the server. A client's connection is cut at once if the server is down. A follower's
+/// connection waits a little until its new leader listens. A refused follower would try again, but
+/// a follower whose connection is closed believes that the leader has failed, and then all members
+/// wait until `initLimit` is over.
 fn dial(core: &Core, link: u64) -> io::Result<TcpStream> {
     let end = Instant::now() + LEADER_LIMIT;
     loop {
@@ -140,7 +141,7 @@ fn join(core: &Core, link: u64, client: &TcpStream, server: &TcpStream) {
         });
         scope.spawn(move || {
             read_server(core, link, server, &to_client);
-            // Inject's sender would keep the writer waiting.
+            // The sender for `inject` would keep the writer waiting.
             if let Some(here) = core.state().links.get_mut(&link) {
                 here.to_client = None;
             }
@@ -263,7 +264,7 @@ fn read_client(core: &Core, link: u64, client: &End<'_>, to_server: &Sender<Item
     }
 }
 
-/// Whether a request passes, and what its reply will suffer.
+/// Decides whether a request passes, and which fault its reply gets.
 fn decide(core: &Core, link: u64, xid: Option<i32>, request: &Request, frame: Vec<u8>) -> Act {
     let mut state = core.state();
     let after = match state.take_plan(request) {
@@ -286,8 +287,9 @@ fn read_server(core: &Core, link: u64, server: &TcpStream, to_client: &Sender<It
         }
         framer.push(bytes);
         loop {
-            // Taken before the request counts as answered: a test that sees that it is answered,
-            // and then lets the replies pass that are here, means this reply too.
+            // The time is taken before the request counts as answered. A test that sees the
+            // answered request and then lets the present replies pass expects that this reply
+            // passes, too.
             let due = core.due(Direction::ToClient);
             let sent = match framer.next() {
                 Next::Partial => return true,
@@ -310,7 +312,7 @@ fn read_server(core: &Core, link: u64, server: &TcpStream, to_client: &Sender<It
     });
 }
 
-/// The request a reply answers, and the fault planned for it.
+/// The request that a reply answers, and the fault planned for the reply.
 fn answered(core: &Core, link: u64, first: bool, body: &[u8]) -> (Option<Request>, Option<Then>) {
     let mut state = core.state();
     let xid = if first { None } else { Reader(body).i32() };
@@ -328,7 +330,7 @@ fn answered(core: &Core, link: u64, first: bool, body: &[u8]) -> (Option<Request
     }
 }
 
-/// Session id and password of a connect reply; None where the server denied the session.
+/// The session's id and password in a connect reply; None if the server refused the session.
 fn session(body: &[u8]) -> Option<(i64, Vec<u8>)> {
     let mut body = Reader(body);
     body.take(8)?;
@@ -336,8 +338,8 @@ fn session(body: &[u8]) -> Option<(i64, Vec<u8>)> {
     Some((id, body.buffer()?.to_vec()))
 }
 
-/// The first words of a member's election connection (version, id, `host:port`, and whatever
-/// follows) with its address replaced; None while they are incomplete.
+/// The first bytes of a member's election connection (version, id, `host:port`, and more) with the
+/// address replaced; None while they are incomplete.
 fn introduce(read: &[u8], advertise: SocketAddr) -> Option<Vec<u8>> {
     let mut rest = Reader(read);
     let head = rest.take(16)?;

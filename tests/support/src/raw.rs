@@ -1,5 +1,5 @@
-//! A small blocking ZooKeeper client of the tests' own, to look at the server and to do mischief.
-//! It sends no pings by itself.
+//! A small blocking ZooKeeper client for tests, which reads the server's state and makes changes
+//! that the library does not expect. It sends no pings by itself.
 use super::wire::{MAX_FRAME, Reader, Writer};
 use std::{
     collections::VecDeque,
@@ -15,7 +15,7 @@ pub const SEQUENTIAL: i32 = 2;
 pub const EPHEMERAL_SEQUENTIAL: i32 = 3;
 pub const CONTAINER: i32 = 4;
 
-/// What a watch event tells.
+/// The kinds of watch events.
 pub const CREATED: i32 = 1;
 pub const DELETED: i32 = 2;
 pub const DATA_CHANGED: i32 = 3;
@@ -29,9 +29,9 @@ pub const NOT_EMPTY: i32 = -111;
 pub const SESSION_EXPIRED: i32 = -112;
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
-/// For one answer of the server.
+/// The time that the server has for one answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
-/// Requests sent before their replies are read.
+/// How many requests are sent before their replies are read.
 const WINDOW: usize = 500;
 
 #[derive(Debug)]
@@ -92,8 +92,8 @@ pub struct Acl {
     pub id: String,
 }
 
-/// One connection and its session, which is closed on drop. Paths are the server's own, whatever
-/// chroot the address names.
+/// One connection and its session, which is closed on drop. Paths are the server's own: the chroot
+/// of the address does not count.
 pub struct Raw {
     stream: TcpStream,
     xid: i32,
@@ -105,7 +105,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// A new session of the longest timeout, at the first server of `address` (`host:port`).
+    /// A new session with the longest timeout, at the first server of `address` (`host:port`).
     pub fn connect(address: &str) -> Result<Raw> {
         Raw::attach(address, SESSION_TIMEOUT, 0, &[0; 16])
     }
@@ -114,7 +114,7 @@ impl Raw {
         Raw::attach(address, session_timeout, 0, &[0; 16])
     }
 
-    /// Attaches to a session that exists; `Server(SESSION_EXPIRED)` if it does not (any more).
+    /// Attaches to an existing session; `Server(SESSION_EXPIRED)` if there is none (any more).
     pub fn with_session(address: &str, id: i64, password: &[u8]) -> Result<Raw> {
         Raw::attach(address, SESSION_TIMEOUT, id, password)
     }
@@ -165,14 +165,13 @@ impl Raw {
         self.timeout
     }
 
-    /// Creates a node, open to all; `flags` as in the constants above. Returns its path.
+    /// Creates a node that is open to all; `flags` as in the constants above. Returns its path.
     pub fn create(&mut self, path: &str, data: &[u8], flags: i32) -> Result<String> {
         let xid = self.send_create(path, data, flags)?;
         string(&self.reply(xid)?)
     }
 
-    /// Creates `count` nodes of the same (sequential) path, without waiting for one before sending
-    /// the next.
+    /// Creates `count` nodes with the same (sequential) path, without waiting for each answer.
     pub fn create_many(
         &mut self,
         path: &str,
@@ -193,8 +192,8 @@ impl Raw {
         Ok(made)
     }
 
-    /// Creates a node at each path, all requests in one packet: the server has begun with the last
-    /// before it is done with the first.
+    /// Creates a node at each path, with all requests in one packet: the server begins with the
+    /// last before the first is finished.
     pub fn create_at_once(&mut self, paths: &[String], flags: i32) -> Result<Vec<String>> {
         let mut packet = Vec::new();
         let first = self.xid + 1;
@@ -208,7 +207,7 @@ impl Raw {
         (first..=self.xid).map(|xid| string(&self.reply(xid)?)).collect()
     }
 
-    /// Deletes whatever version there is.
+    /// Deletes a node of any version.
     pub fn delete(&mut self, path: &str) -> Result<()> {
         self.call(2, |body| body.string(path).i32(-1)).map(drop)
     }
@@ -227,18 +226,18 @@ impl Raw {
         Ok((data, stat(&mut reply)?))
     }
 
-    /// Reads a node's data and leaves a watch on it.
+    /// Reads a node's data and sets a watch on it.
     pub fn watch(&mut self, path: &str) -> Result<Vec<u8>> {
         let reply = self.call(4, |body| body.string(path).bool(true))?;
         Ok(Reader(&reply).buffer().ok_or_else(garbled)?.to_vec())
     }
 
-    /// Leaves a watch on the node and all below it, which stays when it fires.
+    /// Sets a watch on the node and all nodes below it. It stays when it fires.
     pub fn watch_all_below(&mut self, path: &str) -> Result<()> {
         self.call(106, |body| body.string(path).i32(1)).map(drop)
     }
 
-    /// The next watch event (kind, path) that has come or comes within `limit`.
+    /// The next watch event (kind, path), which has come already or comes within `limit`.
     pub fn next_event(&mut self, limit: Duration) -> Option<(i32, String)> {
         if self.events.is_empty() {
             let _ = self.stream.set_read_timeout(Some(limit));
@@ -266,7 +265,7 @@ impl Raw {
         self.events.extend(read());
     }
 
-    /// Overwrites whatever version there is.
+    /// Sets the data of a node of any version.
     pub fn set_data(&mut self, path: &str, data: &[u8]) -> Result<Stat> {
         let reply = self.call(5, |body| body.string(path).buffer(data).i32(-1))?;
         stat(&mut Reader(&reply))
@@ -279,8 +278,8 @@ impl Raw {
         })
     }
 
-    /// Allows these permissions (read 1, write 2, create 4, delete 8, admin 16) to everybody, and
-    /// nothing else to anybody.
+    /// Gives these permissions (read 1, write 2, create 4, delete 8, admin 16) to everybody, and no
+    /// others.
     pub fn set_acl(&mut self, path: &str, perms: i32) -> Result<()> {
         self.call(7, |body| {
             body.string(path).i32(1).i32(perms).string("world").string("anyone").i32(-1)
@@ -306,14 +305,14 @@ impl Raw {
         self.reply(-2).map(drop)
     }
 
-    /// Adds `user:password` of the digest scheme.
+    /// Adds the credentials `user:password` of the scheme digest.
     pub fn add_auth(&mut self, credentials: &str) -> Result<()> {
         let auth = Writer::new().i32(-4).i32(100).i32(0).string("digest").string(credentials);
         self.stream.write_all(&auth.frame())?;
         self.reply(-4).map(drop)
     }
 
-    /// Makes a node and what is missing above it, all persistent.
+    /// Creates a node and its missing parents, all persistent.
     pub fn mkdirs(&mut self, path: &str) -> Result<()> {
         let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
         for end in ends {
@@ -325,7 +324,7 @@ impl Raw {
         Ok(())
     }
 
-    /// Deletes a node and all below it; what is gone already is fine.
+    /// Deletes a node and all nodes below it; nodes that do not exist are not an error.
     pub fn delete_recursive(&mut self, path: &str) -> Result<()> {
         let children = match self.children(path) {
             Err(Failed::Server(NO_NODE)) => return Ok(()),
@@ -380,7 +379,7 @@ impl Raw {
         Ok(self.xid)
     }
 
-    /// The body of the reply to `xid`; others on the way to it are events.
+    /// The body of the reply to `xid`. Frames before it are events.
     fn reply(&mut self, xid: i32) -> Result<Vec<u8>> {
         loop {
             let frame = frame(&mut self.stream)?;
@@ -407,8 +406,8 @@ impl Drop for Raw {
     }
 }
 
-/// Ends somebody's session at the server, so that its owner finds it expired: attaches to it and
-/// closes it.
+/// Ends another client's session at the server, so that the client finds it expired: attaches to
+/// the session and closes it.
 pub fn expire(address: &str, id: i64, password: &[u8]) -> Result<()> {
     Raw::with_session(address, id, password)?.close_session()
 }
@@ -431,7 +430,7 @@ fn string(reply: &[u8]) -> Result<String> {
     Reader(reply).string().ok_or_else(garbled)
 }
 
-/// A count and that many of what `field` reads.
+/// A count and as many items, each read by `field`.
 fn list<'a, T>(
     reply: &mut Reader<'a>,
     mut field: impl FnMut(&mut Reader<'a>) -> Option<T>,

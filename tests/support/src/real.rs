@@ -30,7 +30,7 @@ pub struct Real {
 }
 
 impl Real {
-    /// A server that is not running yet, with its data in `dir`.
+    /// A server that does not run yet, with its data in `dir`.
     pub fn prepare(builder: Builder, dir: Scratch, address: SocketAddr) -> Result<Real, String> {
         let server =
             Real { address, dir, class_path: java::class_path()?, builder, java: Mutex::new(None) };
@@ -79,12 +79,12 @@ impl Real {
         Ok(())
     }
 
-    /// Waits until the server serves. One that could not bind its address is started again: its own
-    /// former connections, or a test's, may still be closing.
+    /// Waits until the server serves. If it could not bind its address, it is started again:
+    /// earlier connections of the server, or of a test, may still be closing.
     pub fn await_serving(&self) -> Result<(), String> {
         let end = Instant::now() + START_LIMIT;
         let mut attempts = 1;
-        // A server that starts may accept a question and never answer it.
+        // A server that is starting may accept a four-letter word and never answer it.
         let mut limit = Duration::from_millis(200);
         loop {
             if ask::mode(self.address, limit).is_some() {

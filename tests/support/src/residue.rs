@@ -1,5 +1,4 @@
-//! What a scenario may leave behind: threads, sockets and processes of this process, read from
-//! /proc.
+//! The residue of a scenario: threads, sockets and processes, read from /proc.
 use std::{collections::BTreeMap, fs, net::Ipv4Addr, process};
 
 /// Threads and sockets of this process, and other processes of its group, each with a description.
@@ -36,7 +35,7 @@ impl Residue {
         Residue { items: threads.chain(sockets).chain(processes).collect() }
     }
 
-    /// What is here now and was not then.
+    /// The descriptions of all things that are here now and were not here then.
     pub fn since(&self) -> Vec<String> {
         let now = Residue::now();
         let new = now.items.iter().filter(|(key, _)| !self.items.contains_key(key));

@@ -24,21 +24,21 @@ use std::{
 
 /// Scenarios mostly wait, so more of them run than most machines have cores.
 const THREADS: usize = 12;
-/// At most so many of them on the real ZooKeeper: it takes processor time, and a scenario whose
-/// server is late shows nothing.
+/// At most so many of them run on the real ZooKeeper. It needs processor time, and a scenario whose
+/// server is slow shows nothing.
 const REAL_AT_ONCE: usize = 6;
-/// As much of the end of a failed child's output is shown.
+/// How much of the end of a failed child's output is shown, in bytes.
 const SHOWN: usize = 200_000;
 
 /// One scenario, made by `scenarios![..]`.
 pub struct Test {
-    /// With the crate's name first, as `module_path!()` gives it.
+    /// Begins with the crate's name, as `module_path!()` does.
     pub module: String,
     pub name: &'static str,
     pub run: Box<dyn Fn() + Send + Sync>,
-    /// On which servers.
+    /// The servers on which it runs.
     pub on: On,
-    /// The child is killed after this.
+    /// The time after which the child is killed.
     pub within: Duration,
 }
 
@@ -55,13 +55,13 @@ impl Test {
 }
 
 /// The table of a module's scenarios: `scenarios![name, other_name on real, slow_name within 300]`
-/// (seconds; 240 unless told).
+/// (seconds; the default is 240).
 ///
-/// A scenario is for both servers, as `real::module::name` and `embedded::module::name`, unless it
+/// A scenario runs on both servers, as `real::module::name` and `embedded::module::name`, unless it
 /// is `on real`, `on embedded` or `on none` (it needs no server, and runs once as
-/// `none::module::name`). `scenarios![on real; name, other_name]` says so for all. The table is a
-/// function, `tests()`; `scenarios![@list ..]` is its value, for a module that has more scenarios
-/// than these.
+/// `none::module::name`). `scenarios![on real; name, other_name]` applies this to all scenarios.
+/// The table is a function, `tests()`; `scenarios![@list ..]` is its value, for a module with more
+/// scenarios.
 #[macro_export]
 macro_rules! scenarios {
     (@limit) => { 240 };
@@ -93,7 +93,7 @@ macro_rules! scenarios {
     };
 }
 
-/// `tables![one, other]`: the scenarios of these modules, as those of the module that says so.
+/// `tables![one, other]`: the scenarios of these modules, as those of the calling module.
 #[macro_export]
 macro_rules! tables {
     ($($(#[$meta:meta])* $module:ident),+ $(,)?) => {
@@ -106,21 +106,22 @@ macro_rules! tables {
     };
 }
 
-/// What a run shares between its tests.
+/// The state of a run that its tests share.
 struct Run {
     scratch: scratch::Scratch,
     shared: shared::Keeper,
     /// How long each scenario took.
     took: Mutex<Vec<(Duration, String)>>,
-    /// Has a message for each scenario that runs on the real ZooKeeper, and room for no more.
+    /// Has one message for each scenario that runs on the real ZooKeeper. Its capacity limits their
+    /// number.
     real: (Sender<()>, Receiver<()>),
 }
 
-/// While it lives, one of the scenarios on the real ZooKeeper that may run at once.
+/// The place of one scenario among those that run on the real ZooKeeper at once, freed on drop.
 struct Slot<'r>(&'r Run);
 
 impl Slot<'_> {
-    /// Waits until fewer run than may.
+    /// Waits for a free place.
     fn take(run: &Run) -> Slot<'_> {
         let _ = run.real.0.send(());
         Slot(run)
@@ -135,10 +136,10 @@ impl Drop for Slot<'_> {
 
 pub use child::VAR as TEST_VAR;
 
-/// A number: so many of the slowest scenarios are named at the end, with their times.
+/// The number of slowest scenarios that are listed with their times at the end.
 const SLOWEST_VAR: &str = "ZK_TEST_SLOWEST";
 
-/// Set, the runner runs the traps instead: scenarios that it has to fail.
+/// If it is set, the runner runs the traps instead: scenarios that must fail.
 pub const TRAPS_VAR: &str = "ZK_MUTEX_TEST_TRAPS";
 
 pub fn main(tests: fn() -> Vec<Test>, traps: fn() -> Vec<Test>) -> ExitCode {
@@ -194,7 +195,8 @@ pub fn main(tests: fn() -> Vec<Test>, traps: fn() -> Vec<Test>) -> ExitCode {
         eprintln!("{line}");
     }
     if !args.list && conclusion.num_passed + conclusion.num_failed == 0 {
-        // Other arguments may mean the tests of another binary: `cargo test` gives them to all.
+        // Other arguments may be meant for the tests of another binary: `cargo test` gives them to
+        // all.
         let means_scenarios = args.filter.is_none() || !left_out.is_empty();
         if means_scenarios {
             eprintln!("no scenario was run");
@@ -205,7 +207,8 @@ pub fn main(tests: fn() -> Vec<Test>, traps: fn() -> Vec<Test>) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// For each server that does not run: how many of the scenarios that the arguments name need it.
+/// For each server that is left out, the number of scenarios that the arguments select and that
+/// need it.
 fn left_out(tests: &[Arc<Test>], chosen: &[Variant], args: &Arguments) -> Vec<String> {
     let names =
         |part: &str, name: &str| if args.exact { name == part } else { name.contains(part) };
@@ -226,7 +229,7 @@ fn left_out(tests: &[Arc<Test>], chosen: &[Variant], args: &Arguments) -> Vec<St
     variant::ALL.iter().filter(|variant| !chosen.contains(variant)).filter_map(line).collect()
 }
 
-/// The scenarios that took longest, as many as `ZK_TEST_SLOWEST` says.
+/// The slowest scenarios, as many as `ZK_TEST_SLOWEST` says.
 fn slowest(took: &[(Duration, String)]) -> Vec<String> {
     let wanted = env::var(SLOWEST_VAR).ok().and_then(|n| n.parse().ok()).unwrap_or(0);
     let mut took: Vec<_> = took.iter().collect();
@@ -268,7 +271,7 @@ fn run_child(test: &Test, variant: Variant, name: &str, run: &Run) -> Result<(),
     verdict
 }
 
-/// Waits for the child's end, None if it has not come in time.
+/// Waits for the child's end; None if it does not end in time.
 fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
     let end = Instant::now() + limit;
     loop {
@@ -280,10 +283,10 @@ fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus
     }
 }
 
-/// Kills what is left of the child's process group, and returns when it is gone.
+/// Kills the rest of the child's process group, and returns when it is gone.
 fn end_group(child: &mut Child) {
     let group = child.id();
-    // Whose parent is gone too may stay a zombie where process 1 reaps nobody.
+    // A process whose parent is gone may stay a zombie if process 1 does not reap it.
     let ended = || {
         residue::group(group).into_iter().all(|pid| matches!(residue::state(pid), None | Some('Z')))
     };

@@ -1,14 +1,14 @@
-//! Directories that go when they are dropped, below the run's own, which the runner removes
-//! whatever became of the test.
+//! Directories that are removed on drop. They are below the directory of the run, which the runner
+//! removes even if the test has failed.
 use std::{
     env, fs,
     path::{Path, PathBuf},
 };
 
-/// Names the directory of the run to its children.
+/// Names the directory of the run to the children.
 pub const VAR: &str = "ZK_MUTEX_TEST_SCRATCH";
 
-/// A directory removed with all it holds on drop.
+/// A directory that is removed with its content on drop.
 pub struct Scratch {
     path: PathBuf,
 }

@@ -1,5 +1,5 @@
-//! One server, real or embedded, on a loopback address of its own: which one, the scenario's
-//! variant says unless the scenario does.
+//! One server, real or embedded, on a loopback address of its own. The scenario's variant decides
+//! which, unless the scenario itself does.
 use super::{Scratch, ask, embedded::Embedded, own_loopback, real::Real, variant::Variant};
 #[cfg(feature = "tls")]
 use super::{
@@ -18,7 +18,7 @@ pub const CLIENT_PORT: u16 = 2181;
 #[cfg(feature = "tls")]
 pub const SECURE_PORT: u16 = 2281;
 
-/// How a server is to be set up.
+/// The settings of a server.
 #[derive(Clone)]
 pub struct Builder {
     variant: Variant,
@@ -78,44 +78,44 @@ impl Builder {
         self
     }
 
-    /// A line of zoo.cfg, which a real server only has.
+    /// Adds a line of zoo.cfg; only a real server has this.
     pub fn set(mut self, key: &str, value: impl ToString) -> Builder {
         self.settings.push((key.to_owned(), value.to_string()));
         self
     }
 
-    /// The same, unless it is set already.
+    /// The same, unless the key is set already.
     pub fn or_set(self, key: &str, value: impl ToString) -> Builder {
         if self.settings.iter().any(|(set, _)| set == key) { self } else { self.set(key, value) }
     }
 
-    /// A Java system property, which a real server only has.
+    /// Sets a Java system property; only a real server has this.
     pub fn property(mut self, key: &str, value: impl ToString) -> Builder {
         self.properties.push((key.to_owned(), value.to_string()));
         self
     }
 
-    /// How often empty containers and nodes past their time are looked for. Default a day, so that
-    /// no server deletes a lock's empty folder in the middle of a scenario that is not about that.
+    /// The pause between two checks for empty containers and expired nodes. Default: a day, so that
+    /// no server deletes a lock's empty folder in the middle of a scenario that does not test this.
     pub fn container_check(mut self, interval: Duration) -> Builder {
         self.container_check = interval;
         self
     }
 
-    /// How many megabytes a real server's heap may take. Default 128.
+    /// The size of a real server's heap in megabytes. Default 128.
     pub fn heap(mut self, megabytes: u32) -> Builder {
         self.heap = megabytes;
         self
     }
 
-    /// Whose credentials allow everything.
+    /// The superuser's digest.
     pub fn super_digest(mut self, digest: &str) -> Builder {
         self.super_digest = Some(digest.to_owned());
         self
     }
 
-    /// Lets the server begin with the container `path`, whose next sequential child gets the number
-    /// `next`.
+    /// Makes the server begin with the container `path`, whose next sequential child gets the
+    /// number `next`.
     pub fn counter(mut self, path: &str, next: i32) -> Builder {
         self.counter = Some((path.to_owned(), next));
         self
@@ -127,8 +127,8 @@ impl Builder {
         self.try_start(Scratch::new).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// The same, or why not; what it keeps on disk, if anything, is in the directory that `dir`
-    /// makes.
+    /// The same, but returns an error instead of a panic. `dir` makes the directory for data on
+    /// disk.
     pub fn try_start(self, dir: impl FnOnce(&str) -> Scratch) -> Result<Server, String> {
         let address = SocketAddr::from((own_loopback(), CLIENT_PORT));
         #[cfg(feature = "tls")]
@@ -151,7 +151,7 @@ impl Builder {
         })
     }
 
-    /// A real server that is not running yet.
+    /// A real server that does not run yet.
     pub(super) fn prepare(self, dir: Scratch, host: Ipv4Addr) -> Result<Server, String> {
         let address = SocketAddr::from((host, CLIENT_PORT));
         #[cfg(feature = "tls")]
@@ -171,7 +171,7 @@ enum Kind {
     Embedded(Embedded),
 }
 
-/// A ZooKeeper server; it ends, and its data goes, on drop.
+/// A ZooKeeper server. On drop it ends, and its data is deleted.
 pub struct Server {
     address: SocketAddr,
     kind: Kind,
@@ -186,18 +186,18 @@ impl Server {
         Server::builder().start()
     }
 
-    /// Of the scenario's variant.
+    /// The settings of a server of the scenario's variant.
     #[track_caller]
     pub fn builder() -> Builder {
         Builder::new(Variant::current())
     }
 
-    /// A real one, whatever the variant.
+    /// The settings of a real server, whatever the variant.
     pub fn real() -> Builder {
         Builder::new(Variant::Real)
     }
 
-    /// An embedded one, whatever the variant.
+    /// The settings of an embedded server, whatever the variant.
     pub fn embedded() -> Builder {
         Builder::new(Variant::Embedded)
     }
@@ -234,12 +234,13 @@ impl Server {
         match &self.kind {
             Kind::Embedded(server) => server.test_server(),
             Kind::Real(_) => {
-                panic!("a real server makes no faults to order: the scenario is `on embedded`")
+                panic!("a real server cannot inject exact faults: the scenario is `on embedded`")
             }
         }
     }
 
-    /// SIGKILL, or what looks the same from outside. The data and the sessions stay.
+    /// Kills the server process, or does what looks the same from outside. The data and the
+    /// sessions stay.
     pub fn kill(&self) {
         match &self.kind {
             Kind::Real(server) => server.kill(),
@@ -298,13 +299,13 @@ impl Server {
         ask::four_letter(self.address, word, ask::LIMIT)
     }
 
-    /// A number of `mntr`, such as `zk_znode_count`.
+    /// A number of the answer to `mntr`, such as `zk_znode_count`.
     #[track_caller]
     pub fn metric(&self, name: &str) -> i64 {
         ask::metric(self.address, name)
     }
 
-    /// Packets (received, sent) since the start, those of the asking included.
+    /// The packets (received, sent) since the start, including those of this query.
     pub fn packets(&self) -> (i64, i64) {
         (self.metric("zk_packets_received"), self.metric("zk_packets_sent"))
     }
@@ -314,12 +315,12 @@ impl Server {
         self.metric("zk_watch_count")
     }
 
-    /// `standalone`, `leader`, `follower`; None while it does not serve.
+    /// `standalone`, `leader` or `follower`; None while it does not serve.
     pub fn mode(&self) -> Option<String> {
         ask::mode(self.address, ask::LIMIT)
     }
 
-    /// What the server has logged (warnings and worse).
+    /// The warnings and errors that the server has logged.
     pub fn log(&self) -> String {
         match &self.kind {
             Kind::Real(server) => server.log(),
@@ -327,7 +328,7 @@ impl Server {
         }
     }
 
-    /// What only an ensemble needs of its members.
+    /// The real server, for an ensemble.
     pub(super) fn member(&self) -> &Real {
         match &self.kind {
             Kind::Real(server) => server,

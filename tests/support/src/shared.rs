@@ -1,5 +1,5 @@
-//! One server of each variant for all scenarios that do no harm to it: the runner starts it when
-//! the first scenario asks, and stops it at the end.
+//! One server of each variant, for all scenarios that do no harm to it. The runner starts it when
+//! the first scenario asks for it, and stops it at the end.
 use super::{Raw, Scratch, Server, Variant, server::Builder};
 use parking_lot::Mutex;
 use std::{
@@ -11,15 +11,15 @@ use std::{
     thread,
 };
 
-/// Names the runner's port, where the name of a variant is answered with the shared server's
-/// address.
+/// Names the runner's port. A client that sends the name of a variant there gets the address of the
+/// shared server.
 pub const VAR: &str = "ZK_MUTEX_TEST_SHARED";
 
 /// The shared server, as a scenario sees it.
 pub struct Shared;
 
 impl Shared {
-    /// `host:port` of the shared server, which is started if it was not yet.
+    /// The address of the shared server (`host:port`). Starts it if it does not run yet.
     pub fn connect_string() -> String {
         let keeper = env::var(VAR).expect("scenarios are run by the runner");
         let mut answer = String::new();
@@ -35,7 +35,7 @@ impl Shared {
         }
     }
 
-    /// `host:port/unique`: the shared server with a chroot of the scenario's own, which exists.
+    /// `host:port/unique`: the shared server with a chroot for this scenario, which exists.
     pub fn chroot() -> String {
         let address = Shared::connect_string();
         let path = format!("/t-{}", uuid::Uuid::new_v4().simple());
@@ -46,13 +46,13 @@ impl Shared {
     }
 }
 
-/// The runner's side: answers who asks for a server.
+/// The runner's side: answers the scenarios that ask for a server.
 pub struct Keeper {
     address: SocketAddr,
     kept: Arc<Kept>,
 }
 
-/// The servers, each once somebody has asked for it.
+/// The shared servers that were started.
 struct Kept {
     run: PathBuf,
     real: Slot,

@@ -1,27 +1,27 @@
-//! A snapshot as ZooKeeper 3.8 writes it, with one node whose counter stands where a test wants it:
-//! 2^31 creates take too long.
+//! Writes a snapshot as ZooKeeper 3.8 does, with one node whose counter has a chosen value: 2^31
+//! creates would take too long.
 //!
-//! The format is `FileSnap` and `SerializeUtils.serializeSnapshot`: a header, no sessions, no ACLs
-//! but the open one (-1), the nodes (path, data, ACL, stat), and an Adler-32 of all that with a "/"
-//! behind it.
+//! The format is that of `FileSnap` and `SerializeUtils.serializeSnapshot`: a header, no sessions,
+//! no ACLs but the open one (-1), the nodes (path, data, ACL, stat), and an Adler-32 checksum
+//! followed by "/".
 use super::wire::Writer;
 use std::{fs, io, path::Path};
 
-/// No other transaction of these servers has it.
+/// No other transaction of these servers has this zxid.
 const ZXID: i64 = 0x100;
 const MAGIC: i32 = i32::from_be_bytes(*b"ZKSN");
 const OPEN_ACL: i64 = -1;
 /// The owner that marks a container.
 const CONTAINER: i64 = i64::MIN;
 
-/// Writes a snapshot to `data`, the directory of a server not started yet: the container `path`,
-/// child of the root, and the number that its next sequential child gets.
+/// Writes a snapshot into `data`, the directory of a server that was not started yet. It has the
+/// container `path` below the root, and the number of its next sequential child.
 pub fn write(data: &Path, path: &str, next: i32) -> io::Result<()> {
     let mut body = Writer::new().i32(MAGIC).i32(2).i64(-1).i32(0).i32(0);
     for (path, created, owner) in
         [("", 0, 0), ("/zookeeper", 0, 0), ("/zookeeper/quota", 0, 0), (path, next, CONTAINER)]
     {
-        // Times, then the data's version, the children's (creates only), the ACL's.
+        // Times, then the versions of the data, of the children (creates only) and of the ACL.
         body = body.string(path).buffer(b"").i64(OPEN_ACL);
         body = body.i64(0).i64(0).i64(0).i64(0).i32(0).i32(created).i32(0).i64(owner).i64(0);
     }

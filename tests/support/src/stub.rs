@@ -1,5 +1,4 @@
-//! A server of a test's own making: it says to everyone what it was told to say, which is rarely
-//! ZooKeeper's protocol.
+//! A server that sends the same bytes to every client. They are rarely ZooKeeper's protocol.
 use super::own_loopback;
 use std::{
     io::{Read, Write},
@@ -12,17 +11,17 @@ use std::{
     time::Duration,
 };
 
-/// What becomes of a connection after the words.
+/// What happens to a connection after the bytes are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     Close,
-    /// The first is closed, the later ones stay open.
+    /// The first connection is closed, the later ones stay open.
     CloseFirst,
-    /// It stays open, and nothing more is said, until the stub is dropped.
+    /// The connection stays open and silent until the stub is dropped.
     Stay,
 }
 
-/// Takes every connection, hears the client out once, speaks.
+/// Accepts every connection, reads once, and sends the bytes.
 pub struct Stub {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -44,7 +43,8 @@ impl Stub {
                     return;
                 }
                 let earlier = count.fetch_add(1, Ordering::SeqCst);
-                // Unread bytes would make the close a reset, and the words be lost.
+                // Unread bytes would turn the close into a reset, and the client could lose the
+                // sent bytes.
                 let _ = client.set_read_timeout(Some(Duration::from_secs(1)));
                 let _ = client.read(&mut [0; 1024]);
                 let _ = client.write_all(&words);
@@ -58,7 +58,7 @@ impl Stub {
         Stub { address, stop, taken, thread: Some(thread) }
     }
 
-    /// One that takes connections and says nothing.
+    /// A stub that accepts connections and sends nothing.
     #[track_caller]
     pub fn silent() -> Stub {
         Stub::start("", Then::Stay)
@@ -69,7 +69,7 @@ impl Stub {
         self.address.to_string()
     }
 
-    /// How many connections it has taken.
+    /// The number of connections that it has accepted.
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::SeqCst)
     }
@@ -78,7 +78,7 @@ impl Stub {
 impl Drop for Stub {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        let _ = TcpStream::connect(self.address); // wakes it
+        let _ = TcpStream::connect(self.address); // ends the wait for a connection
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

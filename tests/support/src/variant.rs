@@ -1,10 +1,10 @@
-//! Which server a scenario meets: a scenario runs once on each that its table names, and asks here
-//! which one it is this time.
+//! The server variant of a scenario: a scenario runs once on each variant that its table names, and
+//! can query the current one here.
 use std::env;
 
 /// Names the variant to the scenario's process.
 pub const VAR: &str = "ZK_MUTEX_TEST_VARIANT";
-/// The one switch: on which server scenarios run, `embedded` (unless told), `real` or `both`.
+/// The switch that chooses the servers of a run: `embedded` (default), `real` or `both`.
 pub const SWITCH: &str = "ZK_TEST_SERVER";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,11 +13,11 @@ pub enum Variant {
     Real,
     /// The library's own `TestServer`.
     Embedded,
-    /// No server: what the scenario needs it makes itself.
+    /// No server: the scenario makes all that it needs.
     None,
 }
 
-/// On which servers a scenario runs, as its `scenarios![..]` table says.
+/// The servers on which a scenario runs, by its `scenarios![..]` table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
     Both,

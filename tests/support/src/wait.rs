@@ -1,21 +1,20 @@
-//! Waiting for what only the server can tell: asks again until it is so.
+//! Waiting for a state that only the server knows: repeats a check until it holds.
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// Asks `probe` until it yields a value, and returns it. Panics with `what` after `limit`.
+/// Calls `probe` until it returns a value, and returns it. Panics with `what` after `limit`.
 #[track_caller]
 pub fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + limit;
     loop {
-        // What is asked takes its time on a busy machine: the last time is begun when the time is
-        // up.
+        // On a busy machine a probe takes long, so the last one begins when the time is over.
         let is_last = Instant::now() >= end;
         if let Some(value) = probe() {
             return value;
         }
-        assert!(!is_last, "waited {limit:?} in vain: {what}");
+        assert!(!is_last, "not within {limit:?}: {what}");
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -1,4 +1,4 @@
-//! What the server itself counts: watches that stand, and watch events that it has sent.
+//! The server's own counts: the watches that are set, and the watch events that were sent.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use zk_test_server::TestServer;
 
-/// Nothing moves for so long: all that a release set off is over.
+/// If no count changes for this long, all effects of a release are over.
 const QUIET: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(30);
 const LIMIT: Duration = Duration::from_secs(60);
@@ -17,9 +17,9 @@ const SUMS: [&str; 2] = ["zk_sum_node_deleted_watch_count", "zk_sum_node_childre
 const WATCHES: &str = "zk_watch_count";
 
 pub enum Counter<'a> {
-    /// It logs every event.
+    /// The embedded server, which logs every event.
     Embedded(&'a TestServer),
-    /// It is asked by `mntr`.
+    /// A real server, which is queried by `mntr`.
     Real(String),
 }
 
@@ -33,14 +33,14 @@ impl Counter<'_> {
         }
     }
 
-    /// Begins anew: the embedded server's log forgets the oldest.
+    /// Begins a new count: the embedded server's log would forget the oldest events.
     pub fn clear(&self) {
         if let Counter::Embedded(server) = self {
             server.clear_log();
         }
     }
 
-    /// The watches that stand and the events that were sent, once neither changes any more.
+    /// The numbers of set watches and of sent events, once neither changes any more.
     pub fn settled(&self) -> io::Result<(u64, u64)> {
         let deadline = Instant::now() + LIMIT;
         let (mut seen, mut since) = (self.now()?, Instant::now());
@@ -70,7 +70,7 @@ impl Counter<'_> {
                 let sum = SUMS.iter().map(|key| value(key)).sum::<Option<u64>>();
                 value(WATCHES).zip(sum).ok_or_else(|| {
                     io::Error::other(format!(
-                        "{host} does not tell: it must be ZooKeeper 3.6 or later, with 4lw.commands.whitelist=mntr"
+                        "{host} does not report this: it must be ZooKeeper 3.6 or later, with 4lw.commands.whitelist=mntr"
                     ))
                 })
             }

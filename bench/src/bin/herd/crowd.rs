@@ -1,11 +1,10 @@
-//! The back of a long queue: waiters that are a connection each, with a node and a watch as a
-//! `ZkMutex` of the strategy has them.
+//! The back of a long queue: each waiter is a connection with a node and a watch, like those of a
+//! `ZkMutex` with the strategy.
 //!
-//! A session has five threads, which a thousand waiters need not have for their watches to be
-//! counted.
+//! A session has five threads, and counting the watches of a thousand waiters needs no sessions.
 
 #[path = "../load/raw.rs"]
-#[allow(dead_code)] // it is the client of the example `load`
+#[allow(dead_code)] // it is the client of the program `load`, which uses all of it
 mod raw;
 
 use raw::{Raw, string};
@@ -14,7 +13,7 @@ use zk_mutex::WaitStrategy;
 
 const GET_CHILDREN: i32 = 8;
 const EPHEMERAL: i32 = 1;
-/// Behind everybody who gets his number from the server.
+/// A sequence number behind all numbers that the server gives.
 const FIRST_NUMBER: usize = 1_000_000;
 
 pub struct Crowd {
@@ -34,7 +33,7 @@ impl Crowd {
         Ok(Crowd { dir: dir.to_owned(), waiters: waiters.collect::<io::Result<_>>()? })
     }
 
-    /// Each sets its watch; the first in the crowd waits for the node `ahead`.
+    /// Each waiter sets its watch; the first one of the crowd watches the node `ahead`.
     pub fn watch(&mut self, strategy: WaitStrategy, ahead: &str) -> io::Result<()> {
         let mut ahead = ahead.to_owned();
         for (raw, path) in &mut self.waiters {
@@ -51,7 +50,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Ends their sessions, and with them their nodes.
+    /// Ends the sessions of the crowd; the server deletes their nodes.
     pub fn leave(self) -> io::Result<()> {
         self.waiters.into_iter().try_for_each(|(raw, _)| raw.close())
     }

@@ -1,4 +1,4 @@
-//! What a release costs, by what the waiters watch:
+//! The cost of a release, by the nodes that the waiters watch:
 //!
 //!     cargo run -p zk-mutex-bench --bin herd
 //!
@@ -31,7 +31,7 @@ Flags:
   --sessions N   waiters that are whole sessions, five threads each (default 100)
   --help         this text";
 
-/// How many of a longer queue are whole sessions: those in front.
+/// How many waiters of a longer queue are whole sessions: those in front.
 const FRONT: usize = 10;
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -104,16 +104,17 @@ impl Herd<'_> {
         say!("\nCounted by: {}.", self.counter.describe());
         say!("One of the events goes to the session that releases, which watches its own node.");
         say!(
-            "Up to {} waiters are ZkMutexes, each in a session of its own. Of more only the first {FRONT} are: the others\n\
-             are bare connections, each with a node behind those and the watch that a ZkMutex would have.",
+            "Up to {} waiters are ZkMutexes, each in a session of its own. In a longer queue only the \
+             first\n{FRONT} are; the others are bare connections, each with a node behind those and \
+             the watch\nthat a ZkMutex would have.",
             self.most_sessions
         );
         self.sessions.drain(..).try_for_each(|session| session.close())?;
         Ok(())
     }
 
-    /// One release with so many waiting: the events it costs, and how long until the next one
-    /// holds.
+    /// Measures one release with so many waiters: the number of its events, and the time until the
+    /// next waiter holds the lock.
     fn measure(
         &mut self,
         waiters: usize,
@@ -159,7 +160,7 @@ impl Herd<'_> {
         granted: &Receiver<Instant>,
     ) -> Result<(u64, Duration), Box<dyn Error>> {
         let _asks_for_its_watch = held.lost();
-        self.counter.settled()?; // the watch stands, and not from some later moment on
+        self.counter.settled()?; // every watch is set before the release
         self.counter.clear();
         let (_, before) = self.counter.settled()?;
         let start = Instant::now();
@@ -170,7 +171,7 @@ impl Herd<'_> {
     }
 }
 
-/// The name of the node at this place in the queue, once so many are in it.
+/// The name of the node at this place in the queue, once the queue has so many nodes.
 fn nth_of(queue: usize, mutex: &ZkMutex, place: usize) -> Result<String, Box<dyn Error>> {
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -185,7 +186,7 @@ fn nth_of(queue: usize, mutex: &ZkMutex, place: usize) -> Result<String, Box<dyn
     }
 }
 
-/// Waits for the lock, tells when it came, and keeps it until the end.
+/// Waits for the lock, reports when it was granted, and keeps it until the end.
 fn wait(mutex: &ZkMutex, cancel: &CancelToken, tell: &Sender<Instant>, over: &Receiver<()>) {
     match mutex.lock_with(Wait::forever().cancelled_by(cancel)) {
         Ok(_guard) => {
@@ -196,14 +197,14 @@ fn wait(mutex: &ZkMutex, cancel: &CancelToken, tell: &Sender<Instant>, over: &Re
     }
 }
 
-/// A thousand connections to a server in the same process are two thousand open files, which many
-/// systems allow but not from the start.
+/// Raises the limit of open files. A thousand connections to a server in the same process need two
+/// thousand, which many systems allow only on request.
 fn allow_many_files() {
     #[cfg(unix)]
     {
         use rustix::process::{Resource, getrlimit, setrlimit};
         let limit = getrlimit(Resource::Nofile);
-        // What is too little shows when a connection fails.
+        // If the limit stays too low, a connection will fail.
         let _ = setrlimit(
             Resource::Nofile,
             rustix::process::Rlimit { current: limit.maximum, ..limit },

@@ -1,10 +1,10 @@
-//! What the embedded test server can bear: pipelined creates a second, and the memory of a crowd of
-//! waiting nodes.
+//! The limits of the embedded test server: pipelined creates per second, and the memory of a crowd
+//! of waiting nodes.
 //!
 //!     cargo run --release -p zk-mutex-bench --bin load
 //!
-//! The server runs in a process of its own, so that its processor time and its memory are its own
-//! too. With `--connect` another server is loaded instead, and only the rate is known.
+//! The server runs in a process of its own, so that its processor time and its memory can be
+//! measured. With `--connect` another server is loaded instead, and only the rate is measured.
 
 mod raw;
 mod served;
@@ -72,7 +72,7 @@ fn run(connect: Option<&str>, creates: usize, crowd: &Crowd) -> io::Result<()> {
     }
 }
 
-/// The crowd comes, and waits.
+/// Lets the crowd connect and wait.
 fn wait(address: &str, server: Option<&Served>, crowd: &Crowd) -> io::Result<()> {
     let mut sessions =
         (0..crowd.sessions).map(|_| Raw::connect(address)).collect::<io::Result<Vec<_>>>()?;

@@ -1,5 +1,4 @@
-//! A client that says just enough of ZooKeeper's protocol, and can send without waiting for
-//! answers.
+//! A minimal client of ZooKeeper's protocol, which can send without waiting for answers.
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::net::TcpStream;
@@ -76,7 +75,7 @@ impl Raw {
         self.call(CLOSE, &[]).map(drop)
     }
 
-    /// A request and its answer; what happened to watches meanwhile is not told.
+    /// Sends a request and returns its answer; watch events are dropped.
     pub fn call(&mut self, op: i32, body: &[u8]) -> io::Result<Vec<u8>> {
         self.xid += 1;
         send(&mut self.output, &request(self.xid, op, body))?;

@@ -1,4 +1,4 @@
-//! An embedded server in a process of its own, and what the system says of that process.
+//! An embedded server in a process of its own, and the system's figures about that process.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use zk_mutex_bench::say;
 use zk_test_server::TestServer;
 
-/// Serves until whoever started this closes its end of the pipe.
+/// Serves until the parent process closes its end of the pipe.
 pub fn serve() -> ExitCode {
     match TestServer::start() {
         Ok(server) => {
@@ -54,7 +54,7 @@ impl Served {
 
     /// The processor time used.
     pub fn busy(&self) -> Option<Duration> {
-        // The scheduler's own count, in nanoseconds, thread by thread.
+        // The scheduler's own count for each thread, in nanoseconds.
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()?;
         let of_thread = |thread: fs::DirEntry| {
             let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;

@@ -3,9 +3,10 @@
 //!     peer HOSTS WORKLOAD key=value...
 //!
 //! Workloads:
-//! - `uncontended`, `contended` and `readers` (threads, max and secs for each); with hand_over, for
-//!   so many milliseconds the threads of the first two hand the lock to each other;
-//! - `keep` (the same): the lock is kept between two cycles, as nobody else asks for it;
+//! - `uncontended`, `contended` and `readers` (threads; max and secs for each). With hand_over, the
+//!   threads of the first two hand the lock to each other for so many milliseconds;
+//! - `keep` (the same): the lock is kept between two cycles, because no other contender asks for
+//!   it;
 //! - `waiters` (threads, sessions): one cycle each behind a holder;
 //! - `reentrant` (max);
 //! - `locks` (max): made on paths of their own, and kept; `held` (max): the same, and locked;
@@ -13,9 +14,10 @@
 //!   other.
 //!
 //! All take path, warm (cycles before measuring) and events (a file for the times of each cycle).
-//! It prints `MARK ready` (`waiters` later also `MARK queued`) and waits for a line each time, then
-//! prints a line of JSON and `DONE`, and ends with its input. `bytes_each` in that line is by how
-//! much the process grew for each waiter, lock or session. Exit status 2: wrong arguments; 3: no
+//! It prints `MARK ready` (`waiters` later also `MARK queued`), waits for a line each time, then
+//! prints a line of JSON and `DONE`, and ends when its input is closed. `bytes_each` in that line
+//! is the growth of the process for each waiter, lock or session. Exit status 2: wrong arguments;
+//! 3: the workload does not exist here.
 //! such workload here.
 
 mod protocol;
@@ -31,19 +33,19 @@ use std::thread::{self, Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use zk_mutex::{Error, Held, ZkMutex, ZkRwLock, ZkSession};
 
-/// Benchmarks have a thousand waiters, and these need little.
+/// The size of a thread's stack. Benchmarks have a thousand waiters, which need little.
 const STACK: usize = 256 * 1024;
-/// How long `keep` keeps a lock that nobody uses.
+/// How long `keep` keeps a lock that no thread uses.
 const KEEP: Duration = Duration::from_secs(60);
 /// How long `waiters` gives its threads to queue.
 const LIMIT: Duration = Duration::from_secs(60);
-/// From a thread's word that it will call `lock` to its place in the queue of its process.
+/// The time from a thread's report that it will call `lock` until it is in the local queue.
 const SETTLE: Duration = Duration::from_millis(300);
-/// So many times of cycles are made room for beforehand.
+/// The number of cycles for whose times memory is reserved.
 const ROOM: usize = 10_000_000;
 /// Exit code: the arguments are wrong.
 const WRONG: u8 = 2;
-/// Exit code: no such workload here.
+/// Exit code: the workload does not exist here.
 const UNKNOWN: u8 = 3;
 
 fn main() -> ExitCode {
@@ -75,7 +77,7 @@ fn main() -> ExitCode {
     refuse(code, &error.to_string())
 }
 
-/// Says why, on one line, and ends so.
+/// Prints the reason on one line and returns the exit code.
 fn refuse(code: u8, why: &str) -> ExitCode {
     eprintln!("peer: {why}");
     ExitCode::from(code)
@@ -96,7 +98,7 @@ fn cycle_of<G: Deref<Target = Held>>(
     inside();
     guard.check()?;
     let release = now();
-    drop(guard); // as a scope's end does: the delete is on its way and not waited for
+    drop(guard); // as at the end of a scope: the delete is sent and not waited for
     Ok(Cycle { acquire, acquired, release, released: now() })
 }
 
@@ -108,7 +110,7 @@ fn warm(args: &Args, session: &ZkSession) -> Outcome<()> {
     Ok(())
 }
 
-/// Threads in a loop, on one session, each with a mutex of its own on the same path.
+/// Threads in a loop on one session. Each has a mutex of its own on the same path.
 fn contended(args: &Args) -> Outcome<()> {
     let counter = &Counter::default();
     let hand_over = args.number("hand_over", 20).map(Duration::from_millis)?;
@@ -135,7 +137,7 @@ fn readers(args: &Args) -> Outcome<()> {
     })
 }
 
-/// Each thread makes its lock, and goes through cycles with it until the limit.
+/// Each thread makes its lock and runs cycles with it until the limit.
 fn in_a_loop<C: FnMut() -> zk_mutex::Result<Cycle>>(
     args: &Args,
     counter: Option<&Counter>,
@@ -163,11 +165,12 @@ fn in_a_loop<C: FnMut() -> zk_mutex::Result<Cycle>>(
     Ok(session.close()?)
 }
 
-/// A holder and many waiters, one cycle each; the time from the holder's release to the last one's.
+/// A holder and many waiters with one cycle each. It measures the time from the holder's release to
+/// the last waiter's release.
 ///
-/// The holder has a session of its own, so that each session of the waiters shows one node in the
-/// queue. The threads behind that node queue within this process. No thread ends before all have
-/// had their cycle: with 1,000 threads their ends would take longer than the hand-overs between
+/// The holder has a session of its own, so that each session of the waiters has one node in the
+/// queue. The threads of a session queue within this process. No thread ends before all have
+/// finished their cycle: the ends of 1,000 threads would take longer than the hand-overs between
 /// them.
 fn waiters(args: &Args) -> Outcome<()> {
     let threads = args.threads()?;
@@ -226,7 +229,7 @@ fn reentrant(args: &Args) -> Outcome<()> {
     }
     mark("ready")?;
     let max = usize::try_from(args.number("max", 1_000_000)?)?;
-    // Room for all, so that none of them pays for it; within reason.
+    // Memory for all times is reserved, within reason, so that no cycle pays for it.
     let (mut latencies, start) = (Vec::with_capacity(max.min(ROOM)), now());
     for _ in 0..max {
         let cycle = cycle(&mutex, || ())?;
@@ -250,13 +253,13 @@ fn held(args: &Args) -> Outcome<()> {
     let session = ZkSession::connect(&args.hosts)?;
     warm(args, &session)?;
     many(args, |path| ZkMutex::new(&session, path)?.lock())?;
-    // So many deletes may still be on their way that the close is not answered in time.
+    // So many deletes may still be in progress that the close is not answered in time.
     let _ = session.close();
     Ok(())
 }
 
-/// Makes something on each of many paths, and keeps all. The line has the time of each 1,000, which
-/// should not grow.
+/// Makes something on each of many paths, and keeps all. The line of JSON has the time of each
+/// 1,000, which should not grow.
 fn many<T>(args: &Args, mut make: impl FnMut(&str) -> zk_mutex::Result<T>) -> Outcome<()> {
     const BLOCK: usize = 1000;
     mark("ready")?;
@@ -283,8 +286,8 @@ fn many<T>(args: &Args, mut make: impl FnMut(&str) -> zk_mutex::Result<T>) -> Ou
     Ok(())
 }
 
-/// Many sessions in one process, each with a lock of its own, and threads that lock one after the
-/// other.
+/// Many sessions in one process, each with a lock of its own, and threads that use one lock after
+/// the other.
 fn sessions(args: &Args) -> Outcome<()> {
     let (threads, count) = (args.threads()?, usize::try_from(args.number("sessions", 1000)?)?);
     let threads = threads.min(count); // no two threads share a session

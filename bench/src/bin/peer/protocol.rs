@@ -15,7 +15,7 @@ pub struct Args {
     settings: Vec<(String, String)>,
 }
 
-/// The keys whose values are numbers, and from what to what they make sense.
+/// The keys whose values are numbers, with the range of each.
 const NUMBERS: [(&str, RangeInclusive<u64>); 6] = [
     ("max", 1..=u64::MAX),
     ("secs", 1..=u64::MAX),
@@ -27,7 +27,7 @@ const NUMBERS: [(&str, RangeInclusive<u64>); 6] = [
 const TEXTS: [&str; 2] = ["path", "events"];
 
 impl Args {
-    /// `HOSTS WORKLOAD key=value...`; the error says what else it is.
+    /// Reads `HOSTS WORKLOAD key=value...`; the error describes what is wrong.
     pub fn parse() -> Result<Args, String> {
         let mut words = std::env::args().skip(1);
         let (Some(hosts), Some(workload)) = (words.next(), words.next()) else {
@@ -42,7 +42,7 @@ impl Args {
         Ok(Args { hosts, workload, settings })
     }
 
-    /// Looks at all keys and values before anything is done with some of them.
+    /// Checks all keys and values before the workload begins.
     pub fn check(&self) -> Result<(), String> {
         for (key, value) in &self.settings {
             if let Some((_, range)) = NUMBERS.iter().find(|(number, _)| number == key) {
@@ -115,7 +115,7 @@ pub fn now() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// One acquire and release: when each was called and had returned.
+/// One acquire and release: the begin and the end of each call.
 #[derive(Clone, Copy)]
 pub struct Cycle {
     pub acquire: u64,
@@ -138,20 +138,20 @@ impl Counter {
     }
 }
 
-/// Says where we are and waits for the driver's line.
+/// Prints the mark and waits for the driver's line.
 pub fn mark(name: &str) -> io::Result<()> {
     print(&format!("MARK {name}"))?;
     io::stdin().read_line(&mut String::new()).map(drop)
 }
 
-/// Says that all is measured; the sessions stay until the driver closes our input.
+/// Reports the end of the measurement. The sessions stay until the driver closes our input.
 pub fn done() -> io::Result<()> {
     print("DONE")?;
     io::copy(&mut io::stdin(), &mut io::sink()).map(drop)
 }
 
-/// Writes the events, if asked to, and the line of JSON for cycles, which ends with `more`; with
-/// whether the counter came out right, if one was kept.
+/// Writes the events, if they are wanted, and the line of JSON for cycles, which ends with `more`
+/// and, if a counter was kept, with the result of its check.
 pub fn report(
     args: &Args,
     cycles: &[Cycle],
@@ -177,7 +177,7 @@ pub fn report(
     line(args, end - start, &mut acquiring, &more)
 }
 
-/// One line of JSON: so many operations in so many ns.
+/// One line of JSON about so many operations in so many ns.
 pub fn line(args: &Args, took: u64, latencies: &mut [u64], more: &str) -> Outcome<()> {
     let (operations, seconds) = (latencies.len(), took as f64 / 1e9);
     Ok(print(&format!(
@@ -191,14 +191,14 @@ pub fn line(args: &Args, took: u64, latencies: &mut [u64], more: &str) -> Outcom
     ))?)
 }
 
-/// What this process has in memory, in bytes; 0 where the system does not tell.
+/// The resident memory of this process in bytes; 0 if the system does not report it.
 pub fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
     line.trim().trim_end_matches(" kB").parse().map_or(0, |kilobytes: u64| kilobytes * 1024)
 }
 
-/// For the line of JSON: what the memory has grown by since it was `before`, shared among `count`.
+/// The part of the line of JSON with the growth of memory since `before`, divided by `count`.
 pub fn bytes_each(before: u64, count: usize) -> String {
     format!(",\"bytes_each\":{}", resident().saturating_sub(before) / count.max(1) as u64)
 }

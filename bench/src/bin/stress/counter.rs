@@ -5,11 +5,11 @@ use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Where the number is. Reading and writing are two steps on purpose: nothing but the lock joins
-/// them.
+/// The place of the number. Reading and writing are two steps on purpose: only the lock keeps them
+/// together.
 pub enum Counter {
     Memory(AtomicU64),
-    /// A decimal number in a file, which other processes, in any language, may count in as well.
+    /// A decimal number in a file, which processes in other languages may count in as well.
     File(PathBuf),
 }
 
@@ -21,10 +21,10 @@ impl Counter {
         }
     }
 
-    /// The number; 0 where there is none yet.
+    /// The number; 0 if there is none yet.
     pub fn read(&self) -> io::Result<u64> {
         match self {
-            // Relaxed, so that it is the lock that orders the threads' memory.
+            // Relaxed, so that only the lock orders the threads' memory accesses.
             Counter::Memory(number) => Ok(number.load(Relaxed)),
             Counter::File(path) => match fs::read_to_string(path) {
                 Ok(text) if text.trim().is_empty() => Ok(0),
@@ -47,8 +47,8 @@ impl Counter {
     }
 }
 
-/// One short write over the old digits and no truncation before it: a process killed here leaves
-/// the old number or the new one, never an empty file.
+/// Writes over the old digits in one short write, without truncating before: a process that is
+/// killed here leaves the old number or the new one, never an empty file.
 fn write_in_place(path: &PathBuf, number: u64) -> io::Result<()> {
     let text = format!("{number}\n");
     let mut file = File::options().write(true).create(true).truncate(false).open(path)?;

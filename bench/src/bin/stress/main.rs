@@ -3,10 +3,10 @@
 //!     cargo run -p zk-mutex-bench --bin stress
 //!     cargo run -p zk-mutex-bench --bin stress -- --connect 127.0.0.1:2181
 //!
-//! The first runs on an embedded test server of its own, the second on ZooKeeper.
+//! The first command runs on an embedded test server of its own, the second on ZooKeeper.
 //!
 //! Each section reads a counter, waits, and writes it plus one. Only the lock keeps two sections
-//! apart, so a counter that comes out right shows that it did.
+//! apart, so a correct count at the end shows that it did.
 
 mod counter;
 mod tally;
@@ -37,13 +37,13 @@ Flags:
   --json          end with one line of JSON
   --help          this text";
 
-/// Where `lock_timeout` meets an outage, the round is tried again for as long as `lock` would try.
+/// If `lock_timeout` meets an outage, the round is tried again for as long as `lock` would try.
 const LIMIT: Duration = Duration::from_secs(60);
 /// The pause before such a try.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often to show who holds the lock.
+/// The pause between two reports about the holder.
 const SHOW_EVERY: Duration = Duration::from_millis(250);
-/// The threads do little, and there may be thousands.
+/// The size of a thread's stack. The threads do little, and there may be thousands.
 const STACK: usize = 256 * 1024;
 
 fn main() -> ExitCode {
@@ -107,29 +107,29 @@ struct Config {
     json: bool,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Contest {
     config: Config,
     mutex: ZkMutex,
-    /// The section that is inside, 0 for none: written on entry, taken back on exit.
+    /// The number of the section that is inside, 0 for none: set on entry, reset on exit.
     inside: AtomicU64,
-    /// Counts entries, and so names the sections.
+    /// Counts entries. The count is the number of a section.
     entries: AtomicU64,
     began: Instant,
-    /// When the holder was shown last, in milliseconds since the beginning.
+    /// The time of the last report about the holder, in milliseconds since the beginning.
     shown: AtomicU64,
-    /// One thread failed: the others need not go on.
+    /// A thread has failed, so the others stop.
     stop: AtomicBool,
 }
 
-/// How a round ended.
+/// The result of a round.
 enum Round {
     Section,
     TimedOut,
     Lost,
 }
 
-/// What ended a thread.
+/// The reason for which a thread ended.
 enum Failure {
     Lock(Error),
     Counter(io::Error),
@@ -220,7 +220,7 @@ impl Contest {
         if let Round::Section = round
             && let Err(error) = guard.unlock()
         {
-            warn!("unlock: {error}"); // The section is done; the library sees to the node.
+            warn!("unlock: {error}"); // The section is done; the library deletes the node later.
         }
         Ok(round)
     }
@@ -249,15 +249,16 @@ impl Contest {
         let number = counter.read()?;
         thread::sleep(self.config.hold);
         let number_now = counter.read()?;
-        // Right before the write: others may be inside since the hold was lost, and rightly so.
+        // This check comes right before the write: after the loss of the hold, other sections may
+        // rightly be inside.
         if let Err(error) = hold.check() {
             warn!("section repeated: {error}");
             let _ = self.inside.compare_exchange(me, 0, Relaxed, Relaxed);
             return Ok(Round::Lost);
         }
         counter.write(number + 1)?;
-        // Somebody entered, here or (seen by the counter alone) in another process, while we held
-        // the lock.
+        // Another section entered while we held the lock: in this process, or (visible only in the
+        // counter) in another one.
         let entered = self.inside.compare_exchange(me, 0, Relaxed, Relaxed).is_err();
         if number_now != number || entered && hold.is_held() {
             tally.overlaps += 1;
@@ -265,7 +266,7 @@ impl Contest {
         Ok(Round::Section)
     }
 
-    /// Says who holds the lock, now and then.
+    /// Reports the holder of the lock now and then.
     fn show(&self, thread: u32, waited: Duration) {
         let now = self.began.elapsed().as_millis() as u64;
         let last = self.shown.load(Relaxed);

@@ -1,12 +1,12 @@
-//! What the threads saw, added up, judged and printed.
+//! The results of the threads: added up, checked and printed.
 
 use std::time::Duration;
 use zk_mutex_bench::say;
 
-/// What one thread saw, or all of them together.
+/// The results of one thread, or of all together.
 #[derive(Default)]
 pub struct Tally {
-    /// How long each hold was waited for.
+    /// The wait for each hold.
     pub waits: Vec<Duration>,
     /// Rounds in which the counter was written under a valid hold.
     pub sections: u64,
@@ -14,7 +14,8 @@ pub struct Tally {
     pub timeouts: u64,
     /// Holds that were lost before the write; their rounds were repeated.
     pub lost: u64,
-    /// Sections in which somebody else was inside although the hold was valid: the lock is broken.
+    /// Sections in which another section was inside although the hold was valid: the lock is
+    /// broken.
     pub overlaps: u64,
     /// Errors that ended a thread, each once.
     pub failures: Vec<String>,
@@ -22,7 +23,7 @@ pub struct Tally {
 
 impl Tally {
     pub fn add(&mut self, mut other: Tally) {
-        // Threads that failed for the same reason need not all say so.
+        // Several threads may fail for the same reason; it is reported once.
         other.failures.retain(|failure| !self.failures.contains(failure));
         self.waits.append(&mut other.waits);
         self.sections += other.sections;
@@ -39,7 +40,7 @@ pub struct Summary {
     pub rounds: u32,
     pub tally: Tally,
     pub counter: u64,
-    /// Whether others may have counted too: then the total is the caller's to check.
+    /// Whether other processes may have counted too: then the caller has to check the total.
     pub shared: bool,
     pub took: Duration,
 }
@@ -49,7 +50,7 @@ impl Summary {
         self.shared || self.counter == self.tally.sections
     }
 
-    /// Every round accounted for, nothing counted twice, nobody inside together.
+    /// Whether every round is accounted for, no update was lost, and no two sections overlapped.
     pub fn good(&self) -> bool {
         let rounds = u64::from(self.threads) * u64::from(self.rounds);
         self.exact()

@@ -22,8 +22,8 @@ pub(crate) mod perm {
     pub(crate) const ALL: i32 = 31;
 }
 
-/// A connection with more than this many identities is a fault of its client's: each of its
-/// requests is checked against them.
+/// The most identities that a connection may have. Each request is checked against all of them, so
+/// a client could otherwise make its requests arbitrarily slow.
 pub(crate) const MOST_IDENTITIES: usize = 64;
 
 /// An identity of a client, by one scheme.
@@ -38,7 +38,7 @@ impl Id {
         Id { scheme: "ip".into(), id: ip.to_string() }
     }
 
-    /// Of credentials such as `user:password`.
+    /// The identity that belongs to credentials such as `user:password`.
     pub(crate) fn digest(credentials: &[u8]) -> Id {
         let credentials = String::from_utf8_lossy(credentials);
         let hash = STANDARD.encode(Sha1::digest(credentials.as_bytes()));
@@ -82,7 +82,7 @@ impl Id {
         }
     }
 
-    /// Whether a client known as `self` is meant by the entry's `expression`.
+    /// Whether the entry's `expression` means a client with the identity `self`.
     fn matches(&self, expression: &Id) -> bool {
         self.scheme == expression.scheme
             && match self.scheme.as_str() {
@@ -95,7 +95,7 @@ impl Id {
     }
 }
 
-/// `a.b.c.d` or `a.b.c.d/bits`: the address and the mask. The real server knows no IPv6 here
+/// The address and the mask of `a.b.c.d` or `a.b.c.d/bits`. The real server does not know IPv6 here
 /// either.
 fn parse_network(text: &str) -> Option<(u32, u32)> {
     let (address, bits) = match text.split_once('/') {
@@ -119,7 +119,7 @@ fn anyone(perms: i32) -> Arc<[Acl]> {
 
 static OPEN: LazyLock<Arc<[Acl]>> = LazyLock::new(|| anyone(perm::ALL));
 
-/// Everything to everybody: one list for the many nodes that have it.
+/// The list that gives all rights to everybody. The many nodes that have this list share it.
 pub(crate) fn open() -> Arc<[Acl]> {
     Arc::clone(&OPEN)
 }
@@ -198,13 +198,13 @@ pub(crate) fn check(list: &[Acl], perms: i32, who: &[Id]) -> Result<(), i32> {
     if list.is_empty() || list.iter().any(allows) { Ok(()) } else { Err(err::NO_AUTH) }
 }
 
-/// Whether one of these identities is meant by the entry. A client has few of them: see
+/// Whether the entry means one of these identities. A client has few of them: see
 /// [`MOST_IDENTITIES`].
 fn known(who: &[Id], entry: &Id) -> bool {
     who.iter().any(|id| id.matches(entry))
 }
 
-/// The list without its password hashes, for who may read a node but not administer it.
+/// The list without its password hashes, for clients that may read a node but not administer it.
 pub(crate) fn masked(list: &[Acl]) -> Vec<Acl> {
     let mask = |acl: &Acl| match acl.id.scheme.as_str() {
         "digest" => {

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Has said nothing yet.
+    /// The connection has sent nothing yet.
     New,
     /// Its session is being made.
     Connecting,
     Open,
-    /// Is to be closed; what it says is not heard any more.
+    /// The connection is to be closed; further requests are ignored.
     Ended,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Conn {
     pub(crate) state: State,
     pub(crate) session: i64,
     pub(crate) timeout: Duration,
-    /// Knows nothing of read-only servers, and is answered so.
+    /// The client knows nothing of read-only servers, so its answer has no such flag.
     pub(crate) old_client: bool,
     pub(crate) who: Arc<Vec<Id>>,
     pub(crate) since: Duration,

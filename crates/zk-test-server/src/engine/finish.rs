@@ -13,7 +13,7 @@ use zk_wire::record::Writer;
 /// A request between its two halves.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// None: the server's own.
+    /// None for a write of the server itself.
     pub(crate) conn: Option<ConnId>,
     pub(crate) session: i64,
     pub(crate) xid: i32,
@@ -21,9 +21,9 @@ pub(crate) struct Pending {
     pub(crate) tag: u64,
     pub(crate) body: Vec<u8>,
     pub(crate) who: Arc<Vec<Id>>,
-    /// Of a write.
+    /// The transaction, if the request is a write.
     pub(crate) txn: Option<(Stamp, Txn)>,
-    /// Why a read fails before it is looked at.
+    /// The error that a read gets without being served.
     pub(crate) refused: Option<i32>,
 }
 
@@ -31,13 +31,13 @@ pub(crate) struct Pending {
 enum Answer {
     Body(Writer),
     Error(i32),
-    /// The real server fails at making the answer, and sends none.
+    /// No answer: the real server fails while it makes the answer.
     Nothing,
 }
 
 impl Front {
-    /// Finishes a request. One without a connection is a write of the server's own, or of a client
-    /// of another server.
+    /// Finishes a request. A request without a connection is a write of the server itself, or of a
+    /// client of another server.
     pub(crate) fn finish(&mut self, request: Pending) {
         let Pending { conn, session, xid, op, tag, body, who, txn, refused } = request;
         let mut events = Vec::new();
@@ -48,8 +48,8 @@ impl Front {
         });
         let attached = if op == op::CLOSE { self.attached.remove(&session) } else { None };
         self.send_events(std::mem::take(&mut events));
-        // Of a connection that has gone meanwhile nothing is left but what its writes have changed:
-        // a watch would stay for ever.
+        // If the connection is gone meanwhile, only the write's change stays. A watch would stay
+        // for ever.
         let Some(conn) = conn.filter(|conn| self.conns.contains_key(conn)) else {
             if let Some(conn) = attached {
                 self.close(conn);
@@ -57,7 +57,7 @@ impl Front {
             return;
         };
         if refused == Some(err::SESSION_MOVED) || done.as_ref().is_some_and(Done::is_moved) {
-            // The client is to come again, and to have its session checked first.
+            // The client has to connect again, so that its session is checked first.
             self.close(conn);
             return;
         }
@@ -131,7 +131,7 @@ fn multi_result(w: Writer, done: Done) -> Writer {
         Done::DataSet(stat) => stat.write(multi_header(w, op::SET_DATA)),
         Done::Checked => multi_header(w, op::CHECK),
         Done::Failed(code) => multi_error(w, code),
-        // A multi has none of these.
+        // An operation of a multi is never one of these.
         Done::AclSet(_) | Done::Session | Done::Multi(_) => {
             multi_error(w, err::RUNTIME_INCONSISTENCY)
         }

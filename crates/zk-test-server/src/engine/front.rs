@@ -1,6 +1,6 @@
-//! The part of a server that its clients deal with: their connections, the tree as far as it is
-//! applied, and the watches. It reads frames, answers them and sends events. It neither orders
-//! writes nor expires sessions: the server that it belongs to does this, or that server's leader.
+//! The part of a server that deals with clients: their connections, the tree with all applied
+//! transactions, and the watches. It reads frames, answers them and sends events. The server that
+//! owns it, or that server's leader, orders writes and expires sessions.
 
 use super::ConnId;
 use super::HashMap;
@@ -39,7 +39,8 @@ pub(crate) struct Identity {
     pub(crate) server: u8,
     /// The wall clock at the beginning, in milliseconds since 1970.
     pub(crate) epoch: i64,
-    /// Makes the passwords of sessions. Servers of one ensemble have the same.
+    /// The secret from which sessions' passwords are made. All servers of an ensemble have the
+    /// same.
     pub(crate) secret: u128,
 }
 
@@ -52,15 +53,15 @@ pub(crate) struct TimeoutLimits {
 
 /// The request in a connection's first frame.
 pub(crate) enum Greeting {
-    /// It was refused.
+    /// The server refuses the connection.
     Refused,
-    /// A session, which has this id if it is made.
+    /// The client wants a new session. This is its id, if it is made.
     Create { session: i64, timeout: Duration },
-    /// This session, for which it has the right password or not.
+    /// The client wants this session back. `is_known`: its password is right.
     Resume { session: i64, timeout: Duration, is_known: bool },
 }
 
-/// A request of a client, its header taken off.
+/// A client's request without its header.
 pub(crate) struct Request<'a> {
     pub(crate) session: i64,
     pub(crate) timeout: Duration,
@@ -94,8 +95,8 @@ impl Front {
         brand: Brand,
         super_digest: Option<String>,
     ) -> Front {
-        // Ids go on with the time, so that no session of an earlier server comes back to life in
-        // this one.
+        // Session ids continue with the time, so that a session of an earlier server does not come
+        // back to life in this one.
         let next_session =
             i64::from(identity.server) << 56 | ((identity.epoch << 24) as u64 >> 8) as i64;
         Front {
@@ -114,8 +115,8 @@ impl Front {
         }
     }
 
-    /// Tells how long ago the server was made, by a clock of the caller's. Before anything else
-    /// below.
+    /// Sets the time since the server was made, by the caller's clock. Call this before the
+    /// functions below.
     pub(crate) fn set_now(&mut self, now: Duration) {
         self.now = self.now.max(now);
     }
@@ -145,12 +146,12 @@ impl Front {
         self.conns.get(&conn).map_or(State::Ended, |client| client.state)
     }
 
-    /// The identities of the client of a connection; none if the connection is gone.
+    /// The identities of a connection's client; none if the connection is gone.
     pub(crate) fn who(&self, conn: ConnId) -> Arc<Vec<Id>> {
         self.conns.get(&conn).map(|client| Arc::clone(&client.who)).unwrap_or_default()
     }
 
-    /// A connection is gone. What it asked is done all the same.
+    /// Forgets a connection that is gone. Its requests are executed all the same.
     pub(crate) fn hang_up(&mut self, conn: ConnId) {
         let Some(client) = self.conns.remove(&conn) else { return };
         self.store.watches.hang_up(conn);
@@ -159,7 +160,7 @@ impl Front {
         }
     }
 
-    /// All connections and all watches are gone.
+    /// Forgets all connections and all watches.
     pub(crate) fn forget_clients(&mut self) {
         self.conns.clear();
         self.attached.clear();
@@ -167,7 +168,7 @@ impl Front {
         self.store.watches = Watches::new(self.store.brand);
     }
 
-    /// The data is gone, and with it all connections.
+    /// Deletes all data and forgets all connections.
     pub(crate) fn wipe(&mut self) {
         self.forget_clients();
         self.store.tree = Tree::new();
@@ -191,7 +192,8 @@ impl Front {
         let (request, knows_read_only) = ConnectRequest::read(frame)?;
         let ConnectRequest { last_zxid, timeout_ms, session_id, password } = request;
         if last_zxid > self.last_zxid {
-            // It has seen what this server does not know: no session of its may begin here.
+            // The client has seen transactions that this server does not have, so its session may
+            // not continue here.
             info!(
                 "test server: refused a client that has seen zxid {last_zxid:#x}, ours is {:#x}",
                 self.last_zxid
@@ -212,7 +214,8 @@ impl Front {
             return Ok(Greeting::Create { session, timeout });
         }
         client.session = session_id;
-        // Whoever held the session is cut off first, even for a wrong password.
+        // The connection that had the session before is closed first, even if the password is
+        // wrong.
         if let Some(old) = self.attached.insert(session_id, conn) {
             self.close(old);
         }
@@ -226,7 +229,7 @@ impl Front {
         hash.first_chunk().copied().unwrap_or_default()
     }
 
-    /// The connection's session stands.
+    /// Answers a connect request: the connection has its session.
     pub(crate) fn welcome(&mut self, conn: ConnId, tag: u64) {
         let Some(client) = self.conns.get_mut(&conn).filter(|client| client.state != State::Ended)
         else {
@@ -242,7 +245,7 @@ impl Front {
         self.send(conn, tag, if is_old { reply.old_frame() } else { reply.frame() });
     }
 
-    /// The session that the connection wants does not exist, or is another's.
+    /// Answers a connect request: the session does not exist, or the password is wrong.
     pub(crate) fn refuse_session(&mut self, conn: ConnId, tag: u64) {
         let Some(client) = self.conns.get(&conn) else { return };
         info!("test server: there is no session {:#x} with that password", client.session);
@@ -252,7 +255,7 @@ impl Front {
         self.close(conn);
     }
 
-    /// Takes a later frame. None: it was answered.
+    /// Takes a later frame. Returns none if the request was answered.
     pub(crate) fn receive<'a>(
         &mut self,
         conn: ConnId,
@@ -288,7 +291,8 @@ impl Front {
         Ok(None)
     }
 
-    /// Answered at once, before what was asked earlier and is not finished.
+    /// Adds credentials. The answer is sent at once, before the answers to earlier requests that
+    /// are not finished.
     fn authenticate(
         &mut self,
         conn: ConnId,
@@ -322,7 +326,7 @@ impl Front {
         Ok(())
     }
 
-    /// No server knows this operation.
+    /// Answers an operation that no server knows, and closes the connection.
     pub(crate) fn refuse_operation(
         &mut self,
         conn: ConnId,
@@ -356,7 +360,7 @@ impl Front {
 
     pub(super) fn send_events(&mut self, events: Vec<Event>) {
         for Event { conn, kind, path, acl } in events {
-            // Not who may not read the node (CVE-2024-23944).
+            // A client that may not read the node gets no event of it (CVE-2024-23944).
             let may_hear = |client: &&mut Conn| {
                 let reads =
                     acl.as_ref().is_none_or(|acl| acl::check(acl, perm::READ, &client.who).is_ok());
@@ -374,7 +378,7 @@ impl Front {
         }
     }
 
-    /// Closes a connection after what was sent to it.
+    /// Closes a connection after all earlier bytes were sent to it.
     pub(crate) fn close(&mut self, conn: ConnId) {
         if let Some(client) = self.conns.get_mut(&conn) {
             client.state = State::Ended;

@@ -1,5 +1,5 @@
-//! A fuzz target: clients that send anything, on several connections, while time passes, sessions
-//! expire, and the server restarts.
+//! A fuzz target: clients that send arbitrary bytes on several connections, while time passes,
+//! sessions expire, and the server restarts.
 
 use super::tree::is_special;
 use super::*;
@@ -10,7 +10,7 @@ use zk_wire::code::{event, xid};
 use zk_wire::fuzz::Script;
 use zk_wire::record::{ConnectReply, ConnectRequest, Reader, ReplyHeader, Writer};
 
-/// How many acts of a script are played.
+/// The number of acts of a script.
 const ACTS: usize = 400;
 
 /// How many connections are open at once.
@@ -19,7 +19,7 @@ const CONNS: usize = 5;
 /// The longest frame taken, as servers have it by default.
 const LONGEST: usize = 0xf_ffff;
 
-/// The engine, and what stands between it and the sockets.
+/// Plays a script to the engine, in the place of the code between the engine and the sockets.
 pub(crate) fn server(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let mut world = World::new();
@@ -36,9 +36,9 @@ struct Client {
     conn: ConnId,
     input: Input,
     is_first: bool,
-    /// Its requests that were not answered yet: the tag, the operation, the xid.
+    /// The requests that were not answered yet: the tag, the operation, the xid.
     asked: Vec<(u64, i32, i32)>,
-    /// The last answer that had to wait its turn.
+    /// The tag of the last answer that had to wait for the answers before it.
     answered: u64,
     zxid: i64,
 }
@@ -49,7 +49,7 @@ struct World {
     clients: Vec<Client>,
     next_conn: ConnId,
     next_tag: u64,
-    /// The sessions that were ever made, and their passwords.
+    /// All sessions that were ever made, and their passwords.
     sessions: Vec<(i64, Vec<u8>)>,
 }
 
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// A connection, and its first frame.
+    /// Opens a connection and sends its first frame.
     fn connect(&mut self, script: &mut Script<'_>) {
         self.accept();
         let again = script.place(self.sessions.len() + 1).and_then(|at| self.sessions.get(at));
@@ -202,9 +202,9 @@ impl World {
         assert!(self.engine.next_due().is_none_or(|due| due > self.now));
     }
 
-    // ---- what stands around the engine ----
+    // ---- the surroundings of the engine ----
 
-    /// Takes bytes as `net/serve.rs` takes them off a socket.
+    /// Takes bytes as `net/serve.rs` takes them from a socket.
     fn bytes(&mut self, conn: ConnId, bytes: &[u8]) {
         let Some(client) = self.clients.iter_mut().find(|client| client.conn == conn) else {
             return;
@@ -265,7 +265,10 @@ impl World {
                         ReplyHeader::read(whole(&bytes)).expect("an event has a header");
                     assert_eq!((header.xid, header.err), (xid::EVENT, err::OK));
                     assert_eq!(read_event(body), Ok(()));
-                    assert!(self.engine.front.conns.contains_key(&conn), "an event for nobody");
+                    assert!(
+                        self.engine.front.conns.contains_key(&conn),
+                        "an event for a connection that is gone"
+                    );
                 }
                 Output::Reply { conn, tag, bytes } => self.reply(conn, tag, whole(&bytes)),
             }
@@ -279,7 +282,8 @@ impl World {
         let at =
             client.asked.iter().position(|(of, ..)| *of == tag).expect("an answer to no request");
         let (_, op, xid) = client.asked.remove(at);
-        // A request of the code createSession is answered as a connect request is, as by ZooKeeper.
+        // ZooKeeper answers a request with the code createSession as it answers a connect request;
+        // so does the engine.
         if matches!(op, 0 | op::CREATE_SESSION)
             && let Ok(reply) = ConnectReply::read(bytes)
         {
@@ -293,7 +297,7 @@ impl World {
             header.xid,
             if op == op::PING && header.err == err::OK { xid::PING } else { xid }
         );
-        // Credentials, and what no server knows, are answered at once.
+        // Credentials and unknown operations are answered at once.
         if op != op::AUTH && header.zxid > 0 {
             assert!(tag > client.answered, "an answer out of turn");
             assert!(header.zxid >= client.zxid, "a zxid that goes back");
@@ -304,7 +308,7 @@ impl World {
         }
     }
 
-    /// Checks that the parts of the engine's state agree.
+    /// Checks that the parts of the engine's state fit together.
     fn check(&self) {
         let Engine { front, order, .. } = &self.engine;
         let Front { store, conns, attached, .. } = front;
@@ -313,19 +317,19 @@ impl World {
         for (session, _) in store.tree.all_ephemerals() {
             assert!(
                 order.sessions.iter().any(|(id, _)| id == session),
-                "ephemeral nodes of a session that has ended"
+                "there are ephemeral nodes of a session that has ended"
             );
         }
         for (id, conn) in attached {
-            assert!(conns.contains_key(conn), "{id}: a lost connection");
+            assert!(conns.contains_key(conn), "{id}: the engine has lost the connection");
         }
         assert_eq!(conns.len(), self.clients.len());
         assert!(["/", "/zookeeper", "/zookeeper/quota"].iter().all(|path| is_special(path)));
         assert!(store.tree.get("/zookeeper/config").is_some());
     }
 
-    /// All clients are gone: their sessions expire, and with them their ephemeral nodes and
-    /// watches.
+    /// Drops all connections. Then the sessions expire, and their ephemeral nodes and watches must
+    /// be gone.
     fn end(&mut self) {
         self.engine.apply();
         let conns: Vec<ConnId> = self.clients.iter().map(|client| client.conn).collect();
@@ -342,7 +346,7 @@ impl World {
     }
 }
 
-/// A frame without its length, which is right.
+/// A frame without its length. The length must be right.
 fn whole(bytes: &[u8]) -> &[u8] {
     let (length, frame) = bytes.split_first_chunk::<4>().expect("a frame has a length");
     assert_eq!(u32::from_be_bytes(*length) as usize, frame.len());
@@ -468,7 +472,7 @@ const PATHS: [&str; 18] = [
     "/q/n-0000000000",
 ];
 
-/// The body of a request: its fields are often right.
+/// The body of a request, whose fields are often valid.
 fn body(script: &mut Script<'_>, op: i32, w: Writer) -> Writer {
     let path = script.pick(&PATHS).as_bytes();
     match op {

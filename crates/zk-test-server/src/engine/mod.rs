@@ -1,10 +1,10 @@
-//! ZooKeeper itself, with no sockets and no threads: frames and time in, frames out. [`Engine`] is
-//! a single server; `ensemble` makes several servers of the same parts.
+//! ZooKeeper itself, without sockets and threads. Its inputs are frames and the time; its outputs
+//! are frames. [`Engine`] is a single server; `ensemble` makes several servers of the same parts.
 //!
-//! It follows the real server's two processors: a request is first *prepared* (`prep.rs`: writes
-//! are checked and numbered), later *finished* (`finish.rs`: transactions are applied, watches
-//! fire, the answer goes out). Requests that are prepared together overlap, as those of a busy
-//! real server do.
+//! Like the real server, it has two processors. First, a request is *prepared* (`prep.rs`): a write
+//! is checked and numbered. Later, the request is *finished* (`finish.rs`): the transaction is
+//! applied, watches fire, and the answer is sent. Requests that are prepared together overlap, as
+//! those of a busy real server do.
 
 pub(crate) mod acl;
 pub(crate) mod conn;
@@ -39,8 +39,8 @@ use std::time::Duration;
 use zk_wire::Malformed;
 use zk_wire::code::{err, op};
 
-// A simulation replays a run from its seed, so these iterate in the same order in each run; the
-// standard library's own iterate in an order that chance decides.
+// A simulation replays a run from its seed. So these maps iterate in the same order in each run;
+// the standard library's maps iterate in a random order.
 type HashMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 type HashSet<T> = std::collections::HashSet<T, BuildHasherDefault<DefaultHasher>>;
 
@@ -53,7 +53,8 @@ pub struct Settings {
     pub tick: Duration,
     pub min_session: Duration,
     pub max_session: Duration,
-    /// How often containers and nodes with a time to live are looked at.
+    /// The pause between two checks for containers and nodes with a time to live that can be
+    /// deleted.
     pub reap_interval: Duration,
     /// A client with these credentials may do everything
     /// (`zookeeper.DigestAuthenticationProvider.superDigest`).
@@ -66,7 +67,7 @@ pub struct Engine {
     settings: Settings,
     front: Front,
     order: Order,
-    /// Prepared, and not finished.
+    /// Requests that are prepared and not finished.
     queue: VecDeque<Pending>,
 }
 
@@ -82,8 +83,8 @@ impl Engine {
         }
     }
 
-    /// Tells how long ago the engine was made, by a clock of the caller's. Before anything else
-    /// below.
+    /// Sets the time since the engine was made, by the caller's clock. Call this before the
+    /// functions below.
     pub(crate) fn set_now(&mut self, now: Duration) {
         self.front.set_now(now);
     }
@@ -108,7 +109,7 @@ impl Engine {
         match self.front.state(conn) {
             State::Ended => return Ok(()),
             State::New => return self.connect(conn, frame, tag),
-            // The real server does not read on until the session is made.
+            // The real server reads nothing more until the session is made.
             State::Connecting => self.apply(),
             State::Open => {}
         }
@@ -154,7 +155,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Finishes all that was prepared.
+    /// Finishes all requests that were prepared.
     pub fn apply(&mut self) {
         while let Some(request) = self.queue.pop_front() {
             if let Some((stamp, txn)) = &request.txn {
@@ -164,12 +165,12 @@ impl Engine {
         }
     }
 
-    /// A connection is gone. What it asked is done all the same.
+    /// Forgets a connection that is gone. Its requests are executed all the same.
     pub(crate) fn hang_up(&mut self, conn: ConnId) {
         self.front.hang_up(conn);
     }
 
-    /// Expires and reaps what is due.
+    /// Expires the sessions and deletes the containers and timed nodes that are due.
     pub(crate) fn tick(&mut self) {
         while let Some(session) = self.order.next_expired(self.front.now) {
             info!("test server: session {session:#x} has expired");
@@ -182,12 +183,13 @@ impl Engine {
         self.apply();
     }
 
-    /// When [`tick`](Self::tick) may have something to do, by the same clock. Cheap.
+    /// The time at which [`tick`](Self::tick) may have something to do, by the same clock. It is
+    /// cheap to call.
     pub(crate) fn next_tick(&self) -> Option<Duration> {
         self.order.next_tick(&self.front.store.tree)
     }
 
-    /// As [`next_tick`](Self::next_tick), but without the checks that will find nothing to delete.
+    /// As [`next_tick`](Self::next_tick), but leaves out checks that would find nothing to delete.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         self.order.next_due(&self.front.store.tree, self.front.now, self.front.wall_ms())
     }
@@ -196,7 +198,7 @@ impl Engine {
         self.front.take_outputs()
     }
 
-    /// Ends a session as if its time had come; false if there is none with this id.
+    /// Ends a session as if it had timed out; false if there is none with this id.
     pub fn expire(&mut self, session: i64) -> bool {
         self.apply();
         let is_alive = self.order.sessions.is_alive(session);
@@ -212,8 +214,7 @@ impl Engine {
         self.apply();
     }
 
-    /// The server comes back with the data and the sessions it had; watches and connections are
-    /// gone.
+    /// Restarts the server with its data and its sessions, without watches and connections.
     pub fn restart(&mut self) {
         self.apply();
         self.front.forget_clients();
@@ -221,7 +222,7 @@ impl Engine {
         self.order.sessions.restart(self.front.now);
     }
 
-    /// The server comes back with nothing.
+    /// Restarts the server without data.
     pub(crate) fn wipe(&mut self) {
         self.queue.clear();
         self.front.wipe();

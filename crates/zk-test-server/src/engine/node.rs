@@ -1,4 +1,4 @@
-//! One znode (`DataNode`) and what its owner field says (`EphemeralType`).
+//! One znode (`DataNode`) and the meaning of its owner field (`EphemeralType`).
 
 use super::acl::Acl;
 use crate::Brand;
@@ -10,10 +10,10 @@ use zk_wire::record::Writer;
 /// The owner of a container (`EphemeralType.CONTAINER_EPHEMERAL_OWNER`).
 pub(crate) const CONTAINER_OWNER: i64 = i64::MIN;
 const EXTENDED: i64 = 0xff << 56;
-/// The longest time to live in milliseconds, 34 years: five bytes.
+/// The longest time to live in milliseconds. It has five bytes, which is 34 years.
 pub(crate) const MAX_TTL: i64 = 0xff_ffff_ffff;
 
-/// Names in no order that a client could come to rely on, as at the real server, but the same in
+/// Names in no order that a client could rely on, as at the real server. The order is the same in
 /// each run.
 pub(crate) type Names = HashSet<Box<str>, BuildHasherDefault<DefaultHasher>>;
 
@@ -92,7 +92,7 @@ impl ClientStat {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// None is jute's null, which is not the same as empty to a client.
+    /// None is jute's null. A client sees that it is not the same as empty data.
     pub(crate) data: Option<Arc<[u8]>>,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) stat: Stat,
@@ -100,13 +100,14 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// From when on it may be reaped, in milliseconds since 1970, if nothing happens to it.
+    /// The time in milliseconds since 1970 after which the node may be deleted, if nothing changes
+    /// it.
     pub(crate) fn reapable_from(&self) -> Option<i64> {
         if !self.children.is_empty() {
             return None;
         }
         match Kind::of(self.stat.owner) {
-            // One that was never used stays.
+            // A container that was never used stays.
             Kind::Container => (self.stat.cversion > 0).then_some(i64::MIN),
             Kind::Ttl { ms } => {
                 (ms != 0).then(|| self.stat.mtime.saturating_add(ms).saturating_add(1))
@@ -115,7 +116,7 @@ impl Node {
         }
     }
 
-    /// The session that it goes with; 0 for none.
+    /// The session that owns the node; 0 for none.
     pub(crate) fn session(&self) -> i64 {
         if Kind::of(self.stat.owner) == Kind::Ephemeral { self.stat.owner } else { 0 }
     }

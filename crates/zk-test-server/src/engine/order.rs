@@ -1,6 +1,6 @@
-//! The part that only the server has that orders all writes: a single server, or the leader. It
-//! numbers writes, checks them against all writes that it numbered before, expires sessions, and
-//! deletes containers and nodes whose time to live is over.
+//! The part of a server that orders all writes; only a single server or the leader has it. It
+//! numbers writes, checks each against all earlier ones, expires sessions, and deletes containers
+//! and nodes whose time to live is over.
 
 use super::acl::Id;
 use super::outstanding::Outstanding;
@@ -24,10 +24,10 @@ pub(crate) struct Order {
     brand: Brand,
 }
 
-/// A write, as it is prepared.
+/// A write that is to be prepared.
 pub(crate) struct Submitted<'a> {
     pub(crate) session: i64,
-    /// The server that it came over.
+    /// The server to which the client sent the write.
     pub(crate) owner: Owner,
     pub(crate) op: i32,
     pub(crate) body: &'a [u8],
@@ -35,7 +35,8 @@ pub(crate) struct Submitted<'a> {
 }
 
 impl Order {
-    /// The transactions up to `zxid` are applied; nodes are looked at for reaping from `now` on.
+    /// Begins after the transaction `zxid`. The first check for nodes to delete follows one
+    /// interval after `now`.
     pub(crate) fn new(
         sessions: Sessions,
         zxid: i64,
@@ -48,7 +49,8 @@ impl Order {
         Order { sessions, outstanding, zxid, reap_interval, next_reaping, brand }
     }
 
-    /// Makes a write a transaction. `tree` is as far as it is applied, `time` the wall clock.
+    /// Makes a transaction of a write. `tree` has all transactions that were applied; `time` is the
+    /// wall clock.
     pub(crate) fn prepare(&mut self, tree: &Tree, write: Submitted<'_>, time: i64) -> (Stamp, Txn) {
         self.zxid += 1;
         let stamp = Stamp { zxid: self.zxid, time };
@@ -86,7 +88,7 @@ impl Order {
         (stamp, prep.set_sequence(path, next))
     }
 
-    /// A transaction was applied.
+    /// Notes that a transaction was applied.
     pub(crate) fn applied(&mut self, zxid: i64, txn: &Txn) {
         self.outstanding.applied(zxid);
         if let Txn::CloseSession { session, .. } = txn {
@@ -94,24 +96,24 @@ impl Order {
         }
     }
 
-    /// Forgets writes that were prepared and not applied: they will never be applied.
+    /// Forgets writes that were prepared and will never be applied.
     pub(crate) fn forget_outstanding(&mut self, zxid: i64) {
         self.outstanding.clear();
         self.zxid = zxid;
     }
 
-    /// Whether all that was prepared is applied.
+    /// Whether all prepared writes are applied.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn is_idle(&self) -> bool {
         self.outstanding.is_empty()
     }
 
-    /// A session whose time has come.
+    /// A session that has timed out.
     pub(crate) fn next_expired(&self, now: Duration) -> Option<i64> {
         self.sessions.expired(now)
     }
 
-    /// The nodes that are to be reaped now, if it is the time to look.
+    /// The nodes to delete now, if a check is due.
     pub(crate) fn due_for_reaping(
         &mut self,
         tree: &Tree,
@@ -121,7 +123,8 @@ impl Order {
         if now < self.next_reaping {
             return Vec::new();
         }
-        // In step with the looks so far, however many of them had nothing to find.
+        // The checks stay in step with the earlier ones, even if many were skipped because there
+        // was nothing to find.
         let interval = self.reap_interval.as_nanos().max(1);
         let missed = (now - self.next_reaping).as_nanos() % interval;
         let step = clock::from_nanos(interval - missed);
@@ -129,13 +132,13 @@ impl Order {
         tree.due_for_reaping(wall_ms)
     }
 
-    /// When there may be something to expire or to reap. Cheap.
+    /// The time at which there may be something to expire or to delete. It is cheap to call.
     pub(crate) fn next_tick(&self, tree: &Tree) -> Option<Duration> {
         let reaping = tree.has_reapable().then_some(self.next_reaping);
         self.sessions.next_expiry().into_iter().chain(reaping).min()
     }
 
-    /// As [`next_tick`](Self::next_tick), but without the checks that will find nothing to delete.
+    /// As [`next_tick`](Self::next_tick), but leaves out checks that would find nothing to delete.
     pub(crate) fn next_due(&self, tree: &Tree, now: Duration, wall_ms: i64) -> Option<Duration> {
         self.sessions
             .next_expiry()

@@ -12,14 +12,14 @@ use std::sync::Arc;
 pub(crate) struct Change {
     pub(crate) zxid: i64,
     pub(crate) path: String,
-    /// None: it will be gone.
+    /// None if the node will be deleted.
     pub(crate) stat: Option<Stat>,
     pub(crate) children: i64,
     pub(crate) acl: Arc<[Acl]>,
 }
 
 impl Change {
-    /// The node as it is.
+    /// The node in its present state.
     pub(crate) fn of(path: &str, node: &Node) -> Change {
         Change {
             zxid: -1,
@@ -59,7 +59,7 @@ impl Outstanding {
         self.queue.iter().map(|change| &**change)
     }
 
-    /// The changes so far to these nodes and their parents.
+    /// The outstanding changes of these nodes and of their parents.
     pub(crate) fn before<'a>(&self, paths: impl Iterator<Item = &'a str>) -> Before {
         let mut before = Vec::new();
         for path in paths {
@@ -70,7 +70,7 @@ impl Outstanding {
         Before(before)
     }
 
-    /// Takes back what the multi with this zxid has changed.
+    /// Undoes the changes of the multi with this zxid.
     pub(crate) fn roll_back(&mut self, zxid: i64, before: Before) {
         while self.queue.back().is_some_and(|change| change.zxid == zxid) {
             let Some(change) = self.queue.pop_back() else { break };
@@ -82,7 +82,7 @@ impl Outstanding {
         }
     }
 
-    /// The changes up to this zxid are in the tree.
+    /// Forgets the changes up to this zxid, which the tree has now.
     pub(crate) fn applied(&mut self, zxid: i64) {
         while self.queue.front().is_some_and(|change| change.zxid <= zxid) {
             let Some(change) = self.queue.pop_front() else { break };

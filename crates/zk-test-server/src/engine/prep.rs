@@ -22,14 +22,14 @@ pub(crate) struct Prep<'a> {
     pub(crate) sessions: &'a mut Sessions,
     pub(crate) outstanding: &'a mut Outstanding,
     pub(crate) session: i64,
-    /// The server that the write came over.
+    /// The server to which the client sent the write.
     pub(crate) owner: Owner,
     pub(crate) who: &'a [Id],
     pub(crate) stamp: Stamp,
     pub(crate) brand: Brand,
 }
 
-/// Whether a request is numbered.
+/// Whether a request gets a number.
 pub(crate) fn is_write(op: i32) -> bool {
     matches!(
         op,
@@ -73,7 +73,7 @@ impl CreateMode {
 }
 
 impl Prep<'_> {
-    /// The transaction of a write; of one that fails, the error's.
+    /// The transaction of a write. If the write fails, it is the transaction of the error.
     pub(crate) fn write(mut self, op: i32, body: &[u8]) -> Txn {
         self.try_write(op, body).unwrap_or_else(Txn::Error)
     }
@@ -89,7 +89,8 @@ impl Prep<'_> {
             op::DELETE_CONTAINER if self.session == 0 => {
                 self.delete_container(&String::from_utf8_lossy(body))
             }
-            // A client's: the real server takes its header for a part of the path.
+            // For a client's request: the real server takes the request's header for a part of the
+            // path.
             op::DELETE_CONTAINER => Err(err::BAD_ARGUMENTS),
             op::RECONFIG => {
                 let mut r = Reader::new(body);
@@ -104,7 +105,7 @@ impl Prep<'_> {
                 Multi::Reads(_) => Err(err::MARSHALLING_ERROR),
             },
             op => {
-                // The session is looked at before the request is read, except by a create.
+                // Except for creates, the session is checked before the request is read.
                 if !matches!(op, op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL) {
                     self.sessions.check(self.session, self.owner)?;
                 }
@@ -136,7 +137,7 @@ impl Prep<'_> {
             }
             txns.push(match self.prepare(write) {
                 Ok(txn) => txn,
-                // Not the fault of one operation: the whole request cannot be read.
+                // The whole request cannot be read, so the error is not that of one operation.
                 Err(err::MARSHALLING_ERROR) => return Txn::Error(err::MARSHALLING_ERROR),
                 Err(code) => {
                     if let Some(before) = before.take() {
@@ -162,7 +163,7 @@ impl Prep<'_> {
         if mode.ttl != (ttl >= 0) || (mode.ttl && !(1..=MAX_TTL).contains(&ttl)) {
             return Err(err::BAD_ARGUMENTS);
         }
-        // The real server dies of this one.
+        // The real server exits when it gets this request.
         if op == op::CREATE_TTL && !mode.ttl {
             return Err(err::BAD_ARGUMENTS);
         }
@@ -188,7 +189,8 @@ impl Prep<'_> {
         parent_stat.pzxid = zxid;
         parent.children += 1;
         self.change(parent, parent_stat);
-        // What overlapping requests see follows the flags, what is made follows the operation.
+        // Overlapping requests see the kind of the flags; the node that is made has the kind of the
+        // operation.
         let seen_owner = match mode {
             CreateMode { container: true, .. } => CONTAINER_OWNER,
             CreateMode { ttl: true, .. } => ttl_owner(ttl),
@@ -329,7 +331,7 @@ impl Prep<'_> {
         Txn::CloseSession { session: self.session, paths: paths.into_iter().collect() }
     }
 
-    /// A node as it will be once all that is outstanding is applied.
+    /// The node's state after all outstanding changes.
     fn record(&self, path: &str) -> Result<(Change, Stat), i32> {
         let change = match self.outstanding.get(path) {
             Some(change) => (**change).clone(),
@@ -344,7 +346,7 @@ impl Prep<'_> {
     }
 }
 
-/// The parent's path and the name, of a path that has both.
+/// Splits a path into the parent's path and the name, if it has both.
 fn cut(path: &str) -> Result<(&str, &str), i32> {
     tree::split(path).filter(|_| !path.contains('\0')).ok_or(err::BAD_ARGUMENTS)
 }

@@ -1,4 +1,4 @@
-//! Requests that change no node: reads, watches, and questions about the client's own session
+//! Requests that change no node: reads, watches, and requests about the client's own session
 //! (`FinalRequestProcessor`).
 
 use super::ConnId;
@@ -13,10 +13,10 @@ use zk_wire::Malformed;
 use zk_wire::code::{err, event, op};
 use zk_wire::record::{Reader, Writer};
 
-/// Why a request fails.
+/// The error of a request that fails.
 pub(crate) struct Failed {
     pub(crate) code: i32,
-    /// The error comes with the answer to an empty multi.
+    /// Whether the error comes with the answer to an empty multi.
     pub(crate) empty_multi: bool,
 }
 
@@ -34,8 +34,8 @@ impl From<Malformed> for Failed {
 
 type Result<T> = std::result::Result<T, Failed>;
 
-/// A small request can read a large node many times over: what is more than this could not be sent
-/// anyway.
+/// The longest answer to a multiRead. A small request can read a large node many times; a longer
+/// answer could not be sent anyway.
 const MAX_ANSWER: usize = 32 << 20;
 
 /// One client's request.
@@ -44,12 +44,12 @@ pub(crate) struct Reading<'a> {
     pub(crate) conn: ConnId,
     pub(crate) session: i64,
     pub(crate) who: &'a [Id],
-    /// The events of watches that fire while they are set.
+    /// The events of watches that fire while this request sets them.
     pub(crate) events: &'a mut Vec<Event>,
 }
 
 impl Reading<'_> {
-    /// The answer's body, added to `w`.
+    /// Adds the answer's body to `w`.
     pub(crate) fn answer(mut self, op: i32, body: &[u8], w: Writer) -> Result<Writer> {
         let mut r = Reader::new(body);
         match op {
@@ -158,14 +158,14 @@ impl Reading<'_> {
         let reads = match Multi::read(body, self.store.brand)? {
             Multi::Reads(reads) => reads,
             Multi::Writes(writes) if writes.is_empty() => Vec::new(),
-            // The real server has begun its answer when it sees that.
+            // The real server notices this only after it has begun its answer.
             Multi::Writes(_) => {
                 return Err(Failed { code: err::MARSHALLING_ERROR, empty_multi: true });
             }
         };
         for read in reads {
             if w.length() > MAX_ANSWER {
-                // The real server would run out of memory here, sooner or later.
+                // The real server would sooner or later run out of memory here.
                 warn!("test server: a multiRead of {:#x} asks for too much", self.session);
                 return Err(err::MARSHALLING_ERROR.into());
             }
@@ -184,7 +184,8 @@ impl Reading<'_> {
         Ok(multi_end(w))
     }
 
-    /// Watches of a client that comes back: what the client has missed fires at once.
+    /// Sets the watches of a client that has reconnected. Events that the client has missed are
+    /// sent at once.
     fn set_watches(&mut self, op: i32, body: &[u8], w: Writer) -> Result<Writer> {
         let mut r = Reader::new(body);
         let since = r.i64()?;

@@ -13,7 +13,7 @@ impl Engine {
         &self.settings
     }
 
-    /// By id, which is by age.
+    /// The sessions by id, and so by age.
     pub fn sessions(&self) -> Vec<SessionInfo> {
         let report = |(id, session): (i64, &Session)| SessionInfo {
             id,
@@ -26,7 +26,7 @@ impl Engine {
         sessions
     }
 
-    /// The sessions that expire together, and when, on the engine's clock.
+    /// The sessions that expire together, by their time on the engine's clock.
     pub(crate) fn session_expiries(&self) -> BTreeMap<Duration, Vec<i64>> {
         let mut buckets: BTreeMap<Duration, Vec<i64>> = BTreeMap::new();
         for (at, session) in self.order.sessions.expiries() {
@@ -47,7 +47,8 @@ impl Engine {
         self.front.store.tree.all_ephemerals().map(|(_, paths)| paths.len()).sum()
     }
 
-    /// The count of the real server, which counts the root twice, because it has two names.
+    /// The number of nodes as the real server counts it: twice for the root, because it has two
+    /// names.
     pub(crate) fn node_count(&self) -> usize {
         self.front.store.tree.len() + 1
     }
@@ -65,7 +66,7 @@ impl Engine {
         &self.front.store.watches.data
     }
 
-    /// By age.
+    /// The connections, oldest first.
     pub(crate) fn connections(&self) -> Vec<(ConnId, &Conn)> {
         let mut conns: Vec<_> = self.front.conns.iter().map(|(id, conn)| (*id, conn)).collect();
         conns.sort_unstable_by_key(|(id, _)| *id);
@@ -81,7 +82,7 @@ impl Engine {
         self.front.last_zxid
     }
 
-    /// Packets received and sent.
+    /// The numbers of packets received and sent.
     pub(crate) fn packets(&self) -> (u64, u64) {
         (self.front.received, self.front.sent)
     }
@@ -95,7 +96,7 @@ impl Engine {
         self.front.wall_ms_at(at)
     }
 
-    /// A four-letter word is a packet, too.
+    /// Counts a four-letter word as a packet.
     pub(crate) fn count_word(&mut self, conn: ConnId) {
         self.front.received += 1;
         if let Some(conn) = self.front.conns.get_mut(&conn) {

@@ -76,7 +76,8 @@ pub(crate) enum Write {
         path: String,
         version: i32,
     },
-    /// A multi's create of a node with a time to live, and no time: the real server fails at it.
+    /// A multi's create of a node with a time to live, but without the time. The real server fails
+    /// at it.
     Timeless {
         path: String,
     },
@@ -173,7 +174,7 @@ impl Multi {
             match op {
                 op::GET_CHILDREN | op::GET_DATA => {
                     let path = path(&mut r)?;
-                    r.bool()?; // watches are not set by a multi
+                    r.bool()?; // a multi sets no watches
                     reads.push(if op == op::GET_DATA {
                         Read::Data(path)
                     } else {

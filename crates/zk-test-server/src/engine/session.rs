@@ -7,19 +7,19 @@ use std::time::Duration;
 use zk_wire::code::err;
 
 /// The server over which a session's client may write. In an ensemble this is the follower that
-/// had the session checked last, by the number of its stream to the leader.
+/// asked last to have the session checked. It is named by the number of its stream to the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// The server itself that has the sessions.
+    /// The server that keeps the sessions: the single server, or the leader.
     Me,
     Learner(u64),
 }
 
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// The timeout that was granted at first. Another may be granted when a client attaches again.
+    /// The timeout that was granted first. A client that reconnects may be granted another one.
     pub(crate) timeout: Duration,
-    /// None: nobody has written since the leader began to lead.
+    /// None if the session's client has not written since the leader began to lead.
     owner: Option<Owner>,
     closing: bool,
     /// The end of the tick in which it expires.
@@ -61,7 +61,7 @@ impl Sessions {
         clock::from_nanos(end)
     }
 
-    /// Puts the expiry off; false if there is no such session any more.
+    /// Postpones the expiry; false if there is no such session any more.
     pub(crate) fn touch(&mut self, id: i64, timeout: Duration, now: Duration) -> bool {
         let expires = self.bucket(now.saturating_add(timeout));
         let Some(session) = self.by_id.get_mut(&id).filter(|session| !session.closing) else {
@@ -75,8 +75,8 @@ impl Sessions {
         true
     }
 
-    /// `checkSession`: the error for a request of this session that came over `owner`. The first
-    /// request makes its server the session's owner.
+    /// Checks a request of this session that came over `owner` (`checkSession`). The first request
+    /// makes its server the session's owner.
     pub(crate) fn check(&mut self, id: i64, owner: Owner) -> Result<(), i32> {
         let session = self.by_id.get_mut(&id).ok_or(self.unknown)?;
         if session.closing {
@@ -85,19 +85,19 @@ impl Sessions {
         if *session.owner.get_or_insert(owner) == owner { Ok(()) } else { Err(err::SESSION_MOVED) }
     }
 
-    /// From now on the session's client may write over `owner` only.
+    /// Lets the session's client write only over `owner` from now on.
     pub(crate) fn set_owner(&mut self, id: i64, owner: Owner) {
         if let Some(session) = self.by_id.get_mut(&id).filter(|session| !session.closing) {
             session.owner = Some(owner);
         }
     }
 
-    /// Whether there is such a session, and nobody has begun to end it.
+    /// Whether there is such a session, and its end has not begun.
     pub(crate) fn is_alive(&self, id: i64) -> bool {
         self.by_id.get(&id).is_some_and(|session| !session.closing)
     }
 
-    /// From here on requests of this session are refused.
+    /// Refuses the session's requests from now on.
     pub(crate) fn set_closing(&mut self, id: i64) {
         if let Some(session) = self.by_id.get_mut(&id) {
             session.closing = true;
@@ -111,12 +111,12 @@ impl Sessions {
         }
     }
 
-    /// When a session expires if nothing is heard of it.
+    /// The time at which the next session expires, if its client stays silent.
     pub(crate) fn next_expiry(&self) -> Option<Duration> {
         self.queue.first().map(|(at, _)| *at)
     }
 
-    /// A session whose time has come.
+    /// A session that has timed out.
     pub(crate) fn expired(&self, now: Duration) -> Option<i64> {
         self.queue.first().filter(|(at, _)| *at <= now).map(|(_, id)| *id)
     }
@@ -125,12 +125,12 @@ impl Sessions {
         self.by_id.iter().map(|(id, session)| (*id, session))
     }
 
-    /// The time of each expiry, and whose.
+    /// All sessions and the times at which they expire.
     pub(crate) fn expiries(&self) -> impl Iterator<Item = (Duration, i64)> {
         self.queue.iter().copied()
     }
 
-    /// After a restart every session has its whole time again.
+    /// Gives every session its whole timeout again, after a restart.
     pub(crate) fn restart(&mut self, now: Duration) {
         let ids: Vec<i64> = self.by_id.keys().copied().collect();
         for id in ids {

@@ -1,4 +1,4 @@
-//! Tests that need an exact overlap of requests or an exact clock, and so run without a network.
+//! Tests that need requests to overlap exactly, or an exact clock. So they run without a network.
 
 use super::*;
 use zk_wire::record::{Reader, ReplyHeader, Writer};
@@ -96,13 +96,13 @@ fn the_counter_sticks_at_its_end_one_by_one_and_wraps_when_creates_overlap() {
     scene.send_create(5, "/q/e-", 2);
     scene.send_create(6, "/q/f-", 2);
     assert_eq!(scene.paths(), ["/q/d-2147483647", "/q/e--2147483648", "/q/f--2147483647"]);
-    // What has wrapped was not kept.
+    // The node with the wrapped number was not kept.
     scene.send_create(7, "/q/g-", 2);
     assert_eq!(scene.paths(), ["/q/g-2147483647"]);
 }
 
 #[test]
-fn overlapping_requests_see_what_will_be() {
+fn overlapping_requests_see_the_outstanding_changes() {
     let mut scene = Scene::new();
     scene.send_create(1, "/a", 0);
     scene.send_create(2, "/a/b", 0);
@@ -188,10 +188,10 @@ fn a_watch_of_a_connection_that_has_gone_before_its_request_was_done_is_not_kept
 }
 
 #[test]
-fn a_closed_connection_is_not_opened_again_by_what_it_asked_before() {
+fn a_closed_connection_is_not_opened_again_by_its_earlier_requests() {
     let mut scene = Scene::new();
     scene.send(1, op::CREATE_SESSION, |w| w.i32(1000));
-    scene.send(2, 4242, |w| w); // no server knows this
+    scene.send(2, 4242, |w| w); // no server knows this operation
     scene.engine.apply();
     assert_eq!(scene.engine.front.conns[&CONN].state, State::Ended);
 }
@@ -215,10 +215,10 @@ fn time_may_run_to_its_end() {
 }
 
 #[test]
-fn looks_that_find_nothing_are_skipped_and_keep_the_step() {
+fn checks_that_find_nothing_are_skipped_and_keep_the_step() {
     let mut scene = Scene::new();
-    // A container that was never used stays for ever; this node goes at the first look after its
-    // hour.
+    // A container that was never used stays for ever. This node is deleted at the first check after
+    // its hour.
     scene.send(1, op::CREATE_CONTAINER, |w| create(w, "/c", 4));
     scene.send(2, op::CREATE_TTL, |w| create(w, "/t", 5).i64(3_600_000));
     scene.answers();
@@ -258,7 +258,7 @@ fn garbage_is_answered_or_refused_and_never_a_panic() {
         ];
         let op = known[fastrand::usize(..known.len())];
         let mut bytes: Vec<u8> = (0..fastrand::usize(..40)).map(|_| fastrand::u8(..)).collect();
-        // Small numbers, so that some of it is well-formed.
+        // Many small numbers make some of the frames well-formed.
         bytes.iter_mut().filter(|_| fastrand::u8(..) < 200).for_each(|byte| *byte %= 3);
         let mut frame = Writer::request(round, op).frame();
         frame.extend(&bytes);

@@ -9,12 +9,12 @@ use zk_wire::code::err;
 
 const ROOT: &str = "/";
 
-/// The server's own nodes, which stay.
+/// Whether a node is one of the server's own, which cannot be deleted.
 pub(crate) fn is_special(path: &str) -> bool {
     matches!(path, "/" | "/zookeeper" | "/zookeeper/quota" | "/zookeeper/config")
 }
 
-/// A node to create, by a transaction that was checked.
+/// A node that a checked transaction creates.
 #[derive(Clone, Debug)]
 pub(crate) struct NewNode {
     pub(crate) path: String,
@@ -53,7 +53,7 @@ impl Tree {
         Tree { nodes, ephemerals: HashMap::default(), reapable: BTreeSet::new() }
     }
 
-    /// The node at `path`; the root answers to "" too.
+    /// The node at `path`; "" is the root too.
     pub(crate) fn get(&self, path: &str) -> Option<&Node> {
         self.nodes.get(alias(path))
     }
@@ -73,8 +73,8 @@ impl Tree {
             -1 => parent.stat.cversion.wrapping_add(1),
             counted => counted,
         };
-        // This is what makes the counter stick at its end, and wrap where requests overlap: a
-        // transaction carries the number on, the node takes only a higher one.
+        // For this reason the counter stops at its end, and wraps where requests overlap: the
+        // transaction has the next number, but the node takes it only if it is higher.
         if cversion > parent.stat.cversion {
             parent.stat.cversion = cversion;
             parent.stat.pzxid = zxid;
@@ -95,7 +95,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes the node out, and gives it back.
+    /// Removes the node and returns it.
     pub(crate) fn delete(&mut self, path: &str, zxid: i64) -> Result<Node, i32> {
         let (parent, name) = split(path).ok_or(err::BAD_ARGUMENTS)?;
         let parent = self.get_mut(parent).ok_or(err::NO_NODE)?;
@@ -118,7 +118,7 @@ impl Tree {
         self.ephemerals.get(&session).into_iter().flatten()
     }
 
-    /// The sessions that have ephemeral nodes, and those.
+    /// The sessions that have ephemeral nodes, with these nodes.
     pub(crate) fn all_ephemerals(&self) -> impl Iterator<Item = (i64, &BTreeSet<Arc<str>>)> {
         self.ephemerals.iter().map(|(session, paths)| (*session, paths))
     }
@@ -128,12 +128,13 @@ impl Tree {
         !self.reapable.is_empty()
     }
 
-    /// From when on, in milliseconds since 1970, there is something to reap, as things are.
+    /// The time in milliseconds since 1970 from which there is something to delete, if nothing
+    /// changes.
     pub(crate) fn next_reapable(&self) -> Option<i64> {
         self.reapable.iter().filter_map(|path| self.nodes.get(path)?.reapable_from()).min()
     }
 
-    /// The containers that were used and are empty, and the empty nodes that have lived their time
+    /// The containers that were used and are empty, and the empty nodes whose time to live is over
     /// (`ContainerManager`).
     pub(crate) fn due_for_reaping(&self, now: i64) -> Vec<Arc<str>> {
         let from = |path: &Arc<str>| self.nodes.get(path)?.reapable_from();
@@ -168,7 +169,7 @@ impl Tree {
             .sum()
     }
 
-    /// Panics where its parts do not fit together.
+    /// Panics if the parts of the tree do not fit together.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn check(&self) {
         let mut children = 0;
@@ -180,19 +181,23 @@ impl Tree {
             let (parent, name) = split(path).expect("a path has a parent");
             assert!(
                 self.get(parent).is_some_and(|parent| parent.children.contains(name)),
-                "{path}: no parent"
+                "{path}: the parent does not exist"
             );
             let owner = node.stat.owner;
             let is_owned = self.ephemerals.get(&owner).is_some_and(|paths| paths.contains(path));
-            assert_eq!(is_owned, Kind::of(owner) == Kind::Ephemeral, "{path}: whose is it?");
+            assert_eq!(
+                is_owned,
+                Kind::of(owner) == Kind::Ephemeral,
+                "{path}: the index of ephemeral nodes is wrong"
+            );
             let is_reapable = matches!(Kind::of(owner), Kind::Container | Kind::Ttl { .. });
             assert_eq!(self.reapable.contains(path), is_reapable, "{path}");
         }
-        assert_eq!(children + 1, self.nodes.len(), "children that are no nodes");
+        assert_eq!(children + 1, self.nodes.len(), "a child list names a node that does not exist");
         let indexed = self.ephemerals.values().flatten().chain(&self.reapable);
         assert!(
             indexed.into_iter().all(|path| self.nodes.contains_key(path)),
-            "an index of nodes that are gone"
+            "an index has nodes that are gone"
         );
     }
 
@@ -207,7 +212,7 @@ impl Tree {
     }
 }
 
-/// "" is the parent of the root's children, as paths are cut.
+/// The root's name as the parent of its children is "".
 fn alias(path: &str) -> &str {
     if path.is_empty() { ROOT } else { path }
 }

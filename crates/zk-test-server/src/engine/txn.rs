@@ -11,7 +11,7 @@ use zk_wire::code::{err, op};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Txn {
-    /// `op` is the request's, which decides on the shape of the answer.
+    /// `op` is the operation of the request. It decides on the shape of the answer.
     Create {
         op: i32,
         node: NewNode,
@@ -31,7 +31,7 @@ pub(crate) enum Txn {
     },
     Check,
     CreateSession {
-        /// For the servers of an ensemble: each keeps the timeouts of all sessions.
+        /// All servers of an ensemble keep the timeouts of all sessions.
         timeout_ms: i32,
     },
     CloseSession {
@@ -40,7 +40,7 @@ pub(crate) enum Txn {
     },
     Error(i32),
     Multi(Vec<Txn>),
-    /// A simulation's own: the next sequential child has the number `next`.
+    /// An action of a simulation: the next sequential child gets the number `next`.
     SetSequence {
         path: String,
         next: i32,
@@ -78,7 +78,7 @@ pub(crate) struct Stamp {
     pub(crate) time: i64,
 }
 
-/// The tree and who watches it.
+/// The tree and the watches on it.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) tree: Tree,
@@ -101,7 +101,7 @@ impl Store {
                 for path in paths {
                     if self.delete(&path, stamp.zxid, events).is_err() {
                         debug!(
-                            "test server: {path} of the closed session {session:#x} was gone already"
+                            "test server: {path} of closed session {session:#x} was gone already"
                         );
                     }
                 }
@@ -142,7 +142,7 @@ impl Store {
         Ok(())
     }
 
-    /// The parent's path, and who may read it.
+    /// The parent's path and ACL.
     fn parent<'p>(&self, path: &'p str) -> Result<(&'p str, Arc<[Acl]>), i32> {
         let (parent, _) = split(path).ok_or(err::BAD_ARGUMENTS)?;
         let acl = self.tree.get(parent).map(|node| Arc::clone(&node.acl)).ok_or(err::NO_NODE)?;
@@ -174,8 +174,8 @@ impl Store {
         Ok(Done::AclSet(node.client_stat(self.brand)))
     }
 
-    /// All, or, if one was found wrong when they were checked, none: then each is answered with an
-    /// error, 0 for those before the wrong one.
+    /// Applies all operations, or none if a check found one of them wrong. Then each is answered
+    /// with an error; it is 0 for the operations before the wrong one.
     fn multi(&mut self, txns: Vec<Txn>, stamp: Stamp, events: &mut Vec<Event>) -> Done {
         let failed = txns.iter().any(|txn| matches!(txn, Txn::Error(_)));
         let apply = |txn| match txn {

@@ -1,5 +1,5 @@
-//! Watches (`WatchManager`, `WatcherModeManager`): which client gets which event. Where this looks
-//! odd, ZooKeeper 3.8.0 does the same.
+//! Watches (`WatchManager`, `WatcherModeManager`): which client gets which event. ZooKeeper 3.8.0
+//! has the odd cases here too.
 
 use super::ConnId;
 use super::acl::Acl;
@@ -46,7 +46,7 @@ pub(crate) struct Event {
     pub(crate) acl: Option<Arc<[Acl]>>,
 }
 
-/// A node that something happens to, and who may read it.
+/// A node with an event, and its ACL.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) path: &'a str,
@@ -113,7 +113,8 @@ impl Table {
         old & taken != 0
     }
 
-    /// Tells those who watch `path`, and gives them back; not again those in `told`.
+    /// Adds events for the connections that watch `path`, except those in `told`. Returns the
+    /// connections.
     fn trigger(
         &mut self,
         Place { path, acl }: Place<'_>,
@@ -179,7 +180,7 @@ impl Table {
         }
     }
 
-    /// Panics where its parts do not fit together.
+    /// Panics if the parts do not fit together.
     #[cfg(any(test, fuzzing))]
     fn check(&self, is_here: impl Fn(ConnId) -> bool) {
         let (mut watches, mut recursive) = (0, 0);
@@ -211,7 +212,7 @@ impl Table {
     }
 }
 
-/// "/a/b", "/a" and "/" for "/a/b/c".
+/// The paths "/a/b", "/a" and "/" for "/a/b/c".
 fn parents(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| match path.rfind('/') {
         Some(0) if path.len() > 1 => Some("/"),

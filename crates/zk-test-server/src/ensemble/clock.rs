@@ -5,17 +5,17 @@ use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct Clock {
-    /// A moment in the world's time, and by this clock.
+    /// The same moment in the world's time and by this clock.
     world: Duration,
     own: Duration,
-    /// How much faster it runs than the world's, in millionths.
+    /// How much faster this clock runs than the world's, in millionths.
     drift_ppm: i32,
 }
 
 const MILLION: i128 = 1_000_000;
 
 impl Clock {
-    /// A clock that is ahead of the world's by this much.
+    /// A clock that is ahead of the world's clock by this much.
     pub(super) fn new(ahead: Duration) -> Clock {
         Clock { world: Duration::ZERO, own: ahead, drift_ppm: 0 }
     }
@@ -24,19 +24,19 @@ impl Clock {
         (MILLION + i128::from(self.drift_ppm)).max(1)
     }
 
-    /// What it shows.
+    /// The time that this clock shows at a moment of the world's time.
     pub(super) fn at(&self, world: Duration) -> Duration {
         let passed = world.saturating_sub(self.world).as_nanos() as i128;
         self.own.saturating_add(nanos(passed * self.rate() / MILLION))
     }
 
-    /// The first moment at which it shows this or more.
+    /// The first moment of the world's time at which this clock shows `own` or more.
     pub(super) fn when(&self, own: Duration) -> Duration {
         let ahead = own.saturating_sub(self.own).as_nanos() as i128;
         self.world.saturating_add(nanos((ahead * MILLION + self.rate() - 1) / self.rate()))
     }
 
-    /// From now on it runs faster than the world's by this many millionths.
+    /// Lets this clock run faster than the world's by so many millionths from now on.
     pub(super) fn set_drift(&mut self, drift_ppm: i32, world: Duration) {
         (self.own, self.world) = (self.at(world), world.max(self.world));
         self.drift_ppm = drift_ppm;
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timer_is_due_when_it_is_called_at_the_time_that_it_asked_for() {
+    fn a_timer_is_due_at_the_time_that_it_was_set_to() {
         for drift in [-83_333, -7, 0, 3, 500_000] {
             let mut clock = Clock::new(Duration::from_millis(13));
             clock.set_drift(drift, Duration::from_nanos(1_234_567));

@@ -1,6 +1,6 @@
-//! With `zookeeper.enableEagerACLCheck` a member refuses writes by itself, if its own tree does not
-//! allow them (`ZooKeeperServer.authWriteRequest`). It does not ask the leader, and answers with
-//! zxid 0.
+//! With `zookeeper.enableEagerACLCheck` a member itself refuses writes that its own tree does not
+//! allow (`ZooKeeperServer.authWriteRequest`). It does not forward such a write to the leader, and
+//! answers with zxid 0.
 
 use crate::Brand;
 use crate::engine::acl::{self, Id, perm};
@@ -9,12 +9,12 @@ use crate::engine::tree::{self, Tree};
 use zk_wire::code::{err, op};
 use zk_wire::record::Reader;
 
-/// The error, if the write is refused.
+/// The error code, if the member refuses the write.
 pub(super) fn refusal(tree: &Tree, op: i32, body: &[u8], who: &[Id]) -> Option<i32> {
     if !matches!(op, op::CREATE | op::CREATE2 | op::DELETE | op::SET_DATA | op::SET_ACL) {
         return None;
     }
-    // What cannot be read, and nodes that are not there, are left to the leader.
+    // The leader decides about requests that cannot be read and about nodes that do not exist here.
     let (path, wanted, perms) = match Write::read(op, &mut Reader::new(body)).ok()? {
         Write::Create { path, acl, .. } => (parent(&path)?, Some(acl), perm::CREATE),
         Write::Delete { path, .. } => (parent(&path)?, None, perm::DELETE),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// How long a member waits for a greater vote once a quorum agrees (`finalizeWait`).
 const SETTLE: Duration = Duration::from_millis(200);
-/// How soon a member repeats its vote, and how soon at last: the pauses double.
+/// The first pause before a member repeats its vote. Each pause is twice as long as the one before.
 const FIRST_REPEAT: Duration = Duration::from_millis(200);
 const LAST_REPEAT: Duration = Duration::from_millis(3200);
 
@@ -17,9 +17,9 @@ const LAST_REPEAT: Duration = Duration::from_millis(3200);
 pub(super) struct Election {
     own: Vote,
     proposal: Vote,
-    /// The votes of this round.
+    /// The votes of this round, by member.
     received: BTreeMap<usize, Vote>,
-    /// The votes of members that have a leader.
+    /// The votes of members that already have a leader.
     settled: BTreeMap<usize, Notification>,
     decide_at: Option<Duration>,
     repeat_at: Duration,
@@ -47,7 +47,7 @@ impl Election {
         Notification { state: State::Looking, round: server.round, vote: self.proposal }
     }
 
-    /// Tells everybody the vote.
+    /// Sends this member's vote to all other members.
     fn vote(&mut self, server: &mut Server) {
         self.decide_at = None;
         for to in 0..server.members {
@@ -64,7 +64,8 @@ impl Election {
         }
     }
 
-    /// Hears a vote. A member: that one leads already, or is about to.
+    /// Takes a vote. Returns the leader, if this vote shows that one leads already or is about to
+    /// lead.
     pub(super) fn hear(
         &mut self,
         server: &mut Server,
@@ -102,8 +103,9 @@ impl Election {
         None
     }
 
-    /// Joins a leader that says so itself and that a quorum follows in the same epoch, or votes for
-    /// in this round. (Those that follow may have decided in different rounds.)
+    /// The leader to join: it says itself that it leads, and either a quorum follows it in the same
+    /// epoch or a quorum has voted for it in this round. (The followers may have decided in
+    /// different rounds.)
     fn find_settled(&self, server: &mut Server, round: u64, vote: Vote) -> Option<usize> {
         let leader = vote.member;
         let follows = |n: &&Notification| n.vote.epoch == vote.epoch && n.vote.member == leader;
@@ -125,7 +127,7 @@ impl Election {
         self.decide_at.map_or(self.repeat_at, |at| at.min(self.repeat_at))
     }
 
-    /// The member that leads, once that is decided.
+    /// Does what is due. Returns the new leader once the election is decided.
     pub(super) fn timer(&mut self, server: &mut Server) -> Option<usize> {
         if self.decide_at.is_some_and(|at| at <= server.now) {
             return Some(self.proposal.member);

@@ -21,48 +21,50 @@ use zk_wire::code::{err, op};
 pub(super) struct Leader {
     stage: Stage,
     epoch: u64,
-    /// Its last epoch and its newest transaction, when it began.
+    /// The member's last epoch and its newest transaction when it began to lead.
     history: (u64, i64),
-    /// When it gives up if no quorum follows it by then.
+    /// The time at which the member gives up if no quorum follows it by then.
     begin_until: Duration,
-    /// By the number of the stream.
+    /// The followers' streams, by their number.
     handlers: BTreeMap<u64, Handler>,
     pub(super) order: Order,
     proposals: VecDeque<Proposal>,
-    /// The `sync`s that wait for a proposal to be committed: the streams of the followers.
+    /// The `sync`s that wait until a proposal is committed, by its zxid: the streams of the
+    /// followers that sent them.
     syncs: BTreeMap<i64, Vec<u64>>,
     ticks: u64,
-    /// Whether the next half tick ends a tick.
+    /// Whether the next half tick is the second half of a tick.
     ends_tick: bool,
     half_tick_at: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// A quorum is to say which epochs it has accepted.
+    /// Waits until a quorum has said which epochs it has accepted.
     Discovery,
-    /// A quorum is to accept the new epoch.
+    /// Waits until a quorum has accepted the new epoch.
     Agreement,
-    /// A quorum is to take over the history.
+    /// Waits until a quorum has taken over the history.
     Synchronization,
-    /// Clients are served.
+    /// Serves clients.
     Broadcast,
 }
 
-/// What the leader has of one follower's stream.
+/// The leader's state of one follower's stream.
 #[derive(Debug)]
 struct Handler {
     link: Link,
     accepted_epoch: u64,
     has_accepted: bool,
-    /// The history was sent; proposals and commits follow.
+    /// The leader has sent the history; proposals and commits follow on the stream.
     is_forwarding: bool,
     /// The follower has taken over the history.
     is_level: bool,
     heard_at: Duration,
-    /// The last tick in which it still counts if nothing more is heard of it.
+    /// The last tick in which the follower counts for the quorum if it sends nothing more.
     counts_until: u64,
-    /// What it was proposed and has not acknowledged, and when.
+    /// The proposals that the follower has not acknowledged, each with the time at which it was
+    /// sent.
     unacknowledged: VecDeque<(i64, Duration)>,
 }
 
@@ -95,15 +97,15 @@ impl Leader {
         }
     }
 
-    // ---- how it becomes the leader ----
+    // ---- becoming the leader ----
 
-    /// The members, with itself, that have done something.
+    /// The number of members that have done something; the leader itself is one of them.
     fn count(&self, has_done: impl Fn(&Handler) -> bool) -> usize {
         let members = self.handlers.values().filter(|handler| has_done(handler));
         1 + members.map(|handler| handler.link.peer).collect::<BTreeSet<_>>().len()
     }
 
-    /// Goes on as far as there are quorums for it.
+    /// Enters each next stage for which a quorum is ready.
     pub(super) fn advance(&mut self, server: &mut Server) {
         let quorum = server.quorum();
         if self.stage == Stage::Discovery && self.count(|_| true) >= quorum {
@@ -127,7 +129,7 @@ impl Leader {
             self.stage = Stage::Broadcast;
             let zxid = (self.epoch << 32) as i64;
             self.order = order(server, zxid);
-            // As at the real server: clients see the new epoch before its first transaction.
+            // As at the real server, clients see the new epoch before its first transaction.
             server.front.last_zxid = zxid;
             server.is_serving = true;
             self.half_tick_at = server.now + server.settings.tick / 2;
@@ -138,7 +140,7 @@ impl Leader {
         }
     }
 
-    /// Sends a follower the history, and what is proposed and not committed yet.
+    /// Sends a follower the history and the proposals that are not committed yet.
     fn bring_level(&mut self, server: &mut Server, stream: u64) {
         let Some(handler) = self.handlers.get_mut(&stream) else { return };
         let snapshot = Arc::new(server.snapshot());
@@ -151,9 +153,9 @@ impl Leader {
         handler.is_forwarding = true;
     }
 
-    // ---- its followers ----
+    // ---- followers ----
 
-    /// A packet of a stream. An error: it cannot lead.
+    /// Takes a packet of a stream. After an error the member cannot lead any more.
     pub(super) fn hear(
         &mut self,
         server: &mut Server,
@@ -268,7 +270,7 @@ impl Leader {
         }
     }
 
-    // ---- its order ----
+    // ---- the order of writes ----
 
     /// Numbers a write and proposes it.
     fn write(&mut self, server: &mut Server, xid: i32, write: Submitted<'_>) {
@@ -293,7 +295,7 @@ impl Leader {
         self.commit(server);
     }
 
-    /// Commits, in order, what a quorum has logged.
+    /// Commits the proposals that a quorum has logged, in their order.
     fn commit(&mut self, server: &mut Server) {
         let quorum = server.quorum();
         while self.proposals.front().is_some_and(|oldest| oldest.acknowledged.len() >= quorum) {
@@ -312,7 +314,7 @@ impl Leader {
         }
     }
 
-    /// A request of one of its own clients.
+    /// Takes a request of one of the leader's own clients.
     pub(super) fn submit(&mut self, server: &mut Server, request: Pending) {
         let Pending { session, xid, op, .. } = request;
         if !prep::is_write(op) {
@@ -329,7 +331,7 @@ impl Leader {
         );
     }
 
-    /// A client comes back with its session.
+    /// Checks the session of a client that has reconnected.
     pub(super) fn revalidate(
         &mut self,
         server: &mut Server,
@@ -345,7 +347,7 @@ impl Leader {
         }
     }
 
-    /// Ends a session as if its time had come; false if there is none with this id.
+    /// Ends a session as if it had timed out; false if there is none with this id.
     pub(super) fn expire(&mut self, server: &mut Server, session: i64) -> bool {
         let is_alive = self.order.sessions.is_alive(session);
         if is_alive {
@@ -368,7 +370,7 @@ impl Leader {
         is_known
     }
 
-    // ---- its time ----
+    // ---- timers ----
 
     pub(super) fn next_timer(&self, server: &Server) -> Duration {
         if self.stage < Stage::Broadcast {
@@ -404,13 +406,14 @@ impl Leader {
         if self.half_tick_at <= server.now { self.half_tick(server) } else { Ok(()) }
     }
 
-    /// Counts those who follow, at the end of a tick, and pings them.
+    /// Pings the followers. At the end of a tick the leader first counts them, and fails if they
+    /// are not a quorum.
     fn half_tick(&mut self, server: &mut Server) -> Result<(), Reason> {
         self.half_tick_at = server.now + server.settings.tick / 2;
         if self.ends_tick {
             self.ticks += 1;
             if self.count(|handler| handler.counts_until >= self.ticks) < server.quorum() {
-                return Err("it has heard nothing of a quorum");
+                return Err("it has received nothing from a quorum");
             }
         }
         self.ends_tick = !self.ends_tick;
@@ -433,13 +436,13 @@ impl Handler {
         server.send(&mut self.link, Message::Proposal(Arc::clone(entry)));
     }
 
-    /// How long it may be silent.
+    /// How long the follower may be silent.
     fn time_limit(&self, server: &Server) -> Duration {
         if self.is_level { server.settings.sync_time() } else { server.settings.init_time() }
     }
 }
 
-/// With all sessions that are known, which have their whole time from now on.
+/// The order of a new leader: every known session has its whole timeout again from now on.
 fn order(server: &Server, zxid: i64) -> Order {
     let mut sessions = Sessions::new(server.settings.tick, err::SESSION_EXPIRED);
     for (session, timeout) in &server.sessions {

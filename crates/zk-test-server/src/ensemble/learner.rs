@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use zk_wire::code::op;
 
-/// How often it tries to connect to a leader that refuses, and the pause between two tries.
+/// How often a member tries to connect to a leader that refuses it, and the pause between two
+/// tries.
 const TRIES: u32 = 5;
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 
@@ -21,24 +22,25 @@ pub(super) struct Learner {
     pub(super) leader: usize,
     pub(super) link: Link,
     stage: Stage,
-    /// When it gives up if it is not brought level by then.
+    /// The time at which the member gives up if it has not taken over the leader's history by then.
     join_until: Duration,
     heard_at: Duration,
-    /// The sessions that were heard of since the leader's last ping.
+    /// The sessions whose clients have sent something since the leader's last ping, with their
+    /// timeouts.
     touched: BTreeMap<i64, Duration>,
     /// The `sync`s that the leader has not answered: session and xid.
     syncs: VecDeque<(i64, i32)>,
-    /// Connections that resume a session which the leader is to check.
+    /// Connections that resume a session, while the leader checks the session.
     revalidations: BTreeMap<i64, ConnId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// So many tries have failed; the next one is made then.
+    /// Number of failed tries, and the time of the next one.
     Connecting { failed: u32, next: Option<Duration> },
-    /// The leader has answered.
+    /// The leader has answered the first packet.
     Joining,
-    /// It has the leader's history and acknowledges what the leader proposes.
+    /// The member has the leader's history and acknowledges the leader's proposals.
     Level,
 }
 
@@ -67,7 +69,7 @@ impl Learner {
         server.send(&mut self.link, Message::Closed);
     }
 
-    /// Takes what the leader says. An error: it has no leader any more.
+    /// Takes a packet from the leader. After an error the member has no leader any more.
     pub(super) fn hear(&mut self, server: &mut Server, message: Message) -> Result<(), Reason> {
         self.heard_at = server.now;
         match message {
@@ -123,7 +125,8 @@ impl Learner {
                 }
             }
             Message::Revalidated { session, is_valid } => {
-                // As at the real server, the answer is for the connection that asked last.
+                // As at the real server, the answer goes to the connection that asked for the check
+                // last.
                 if let Some(conn) = self.revalidations.remove(&session) {
                     if is_valid {
                         server.front.welcome(conn, 0);
@@ -137,12 +140,12 @@ impl Learner {
         Ok(())
     }
 
-    /// A session was heard of.
+    /// Notes that the session's client has sent something.
     pub(super) fn touch(&mut self, session: i64, timeout: Duration) {
         self.touched.insert(session, timeout);
     }
 
-    /// A request of a client.
+    /// Takes a request of a client.
     pub(super) fn submit(&mut self, server: &mut Server, request: Pending) {
         let Pending { session, xid, op, .. } = request;
         let needs_commit = prep::is_write(op) || op == op::SYNC;
@@ -164,7 +167,8 @@ impl Learner {
         server.send(&mut self.link, Message::Forwarded(forwarded));
     }
 
-    /// A client comes back with its session: only the leader knows whether it lives.
+    /// Asks the leader whether the session of a client that has reconnected still lives: only the
+    /// leader knows it.
     pub(super) fn revalidate(
         &mut self,
         server: &mut Server,
@@ -192,7 +196,7 @@ impl Learner {
                 self.connect(server);
             }
             Stage::Level if self.heard_at + server.settings.sync_time() <= server.now => {
-                return Err("it has heard nothing of its leader");
+                return Err("it has received nothing from its leader");
             }
             Stage::Connecting { .. } | Stage::Joining if self.join_until <= server.now => {
                 return Err("it could not join its leader");

@@ -1,5 +1,5 @@
-//! A member of the ensemble, in one of its roles: it looks for a leader, follows one, leads, or
-//! does not run.
+//! A member of the ensemble, in one of its four states: it is down, it looks for a leader, it
+//! follows a leader, or it leads.
 
 use super::clock::Clock;
 use super::election::Election;
@@ -27,7 +27,7 @@ pub(super) struct Member {
 
 #[derive(Debug)]
 pub(super) enum Part {
-    /// It does not run.
+    /// The member does not run.
     Down,
     Looking(Election),
     Following(Learner),
@@ -35,7 +35,7 @@ pub(super) enum Part {
 }
 
 impl Member {
-    /// The part ends, and another begins.
+    /// Ends the part that the member has now. The caller begins another one.
     fn leave(&mut self) {
         match &mut self.part {
             Part::Following(learner) => learner.close(&mut self.server),
@@ -56,7 +56,7 @@ impl Member {
         self.leave();
     }
 
-    /// An election is decided.
+    /// Begins to lead or to follow, when an election is decided.
     fn join(&mut self, leader: usize) {
         if leader == self.server.id {
             let mut leading = Leader::begin(&mut self.server);
@@ -67,7 +67,8 @@ impl Member {
         }
     }
 
-    /// At the end of everything that happens to it: reads what may be read by now.
+    /// Ends each step of the member: serves the requests that can be read by now, and returns the
+    /// outputs.
     pub(super) fn take_outputs(&mut self) -> Vec<Output> {
         while let Some(conn) = self.server.pop_readable() {
             self.serve(conn);
@@ -128,7 +129,7 @@ impl Member {
         }
     }
 
-    /// When there is something to do, by its own clock.
+    /// The time at which the member has something to do, by its own clock.
     pub(super) fn next_timer(&self) -> Option<Duration> {
         match &self.part {
             Part::Down => None,
@@ -178,7 +179,7 @@ impl Member {
         }
     }
 
-    /// The first frame of a connection.
+    /// Takes the first frame of a connection.
     fn greet(&mut self, conn: ConnId, frame: &[u8]) -> Result<(), Malformed> {
         if !self.server.is_serving {
             self.server.front.close(conn);
@@ -221,7 +222,8 @@ impl Member {
         Ok(())
     }
 
-    /// A session was heard of; false if it has ended, as far as this member knows.
+    /// Notes that a session's client has sent something; false if the session has ended as far as
+    /// this member knows.
     fn touch(&mut self, session: i64, timeout: Duration) -> bool {
         match &mut self.part {
             Part::Leading(leader) => leader.order.sessions.touch(session, timeout, self.server.now),

@@ -7,17 +7,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A message on its way from one member to another.
+/// A message from one member to another.
 ///
-/// Between two members there are votes, each for itself, and streams (TCP connections from a
-/// follower to its leader). Whoever carries packets keeps the order of those from one member to
-/// another. It may delay them, and it may drop any: if a packet of a stream is missing, the member
-/// that gets the next one takes the stream for broken and closes it.
+/// The members exchange votes, and open streams: TCP connections from a follower to its leader.
+/// Each vote stands for itself. The simulation must deliver the packets from one member to another
+/// in the order in which they were sent. It may delay packets and may drop any of them. A member
+/// that misses a packet of a stream notices the gap at the next packet, and closes the stream as
+/// broken.
 #[derive(Clone, Debug)]
 pub struct Packet {
-    /// Who sends it.
+    /// The member that sends the packet.
     pub from: usize,
-    /// Who gets it.
+    /// The member that gets the packet.
     pub to: usize,
     pub(super) channel: Channel,
     pub(super) message: Message,
@@ -26,25 +27,25 @@ pub struct Packet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Channel {
     Election,
-    /// A stream between a follower and its leader, and how many packets came before this one.
+    /// A stream between a follower and its leader, and the number of packets before this one.
     Stream {
         id: u64,
         index: u64,
     },
 }
 
-/// A transaction, as it is proposed, logged and applied.
+/// A transaction that is proposed, logged and applied.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) stamp: Stamp,
-    /// Whose it is, and the number of the request among those of its connection.
+    /// The client's session. `xid` is the number of the request within its connection.
     pub(super) session: i64,
     pub(super) xid: i32,
     pub(super) op: i32,
     pub(super) txn: Txn,
 }
 
-/// All that a leader's servers have in common.
+/// The state that all servers of a leader have in common.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) tree: Tree,
@@ -52,7 +53,8 @@ pub(super) struct Snapshot {
     pub(super) zxid: i64,
 }
 
-/// Who should lead. The greatest vote wins: that of the member with the newest history.
+/// The candidate that a member votes for. The greatest vote wins: its member has the newest
+/// history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Vote {
     pub(super) epoch: u64,
@@ -67,11 +69,11 @@ pub(super) enum State {
     Leading,
 }
 
-/// What a member votes for.
+/// A member's state and its vote.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Notification {
     pub(super) state: State,
-    /// Of the election; votes of different rounds do not count together.
+    /// The round of the election. Votes of different rounds are not counted together.
     pub(super) round: u64,
     pub(super) vote: Vote,
 }
@@ -94,8 +96,8 @@ pub(super) enum Message {
     FollowerInfo {
         accepted_epoch: u64,
     },
-    /// The follower's last epoch and its newest transaction; none if it has accepted this epoch
-    /// before.
+    /// The follower's last epoch and its newest transaction; none if the follower has accepted this
+    /// epoch before.
     AckEpoch {
         history: Option<(u64, i64)>,
     },
@@ -103,7 +105,7 @@ pub(super) enum Message {
     Ack {
         zxid: i64,
     },
-    /// The answer to a ping: the sessions that were heard of since the ping before.
+    /// The answer to a ping: the sessions whose clients have sent something since the ping before.
     Touched(BTreeMap<i64, Duration>),
     Forwarded(Forwarded),
     Revalidate {
@@ -115,9 +117,10 @@ pub(super) enum Message {
     LeaderInfo {
         epoch: u64,
     },
-    /// SNAP, the proposals that are not committed yet, and NEWLEADER. The follower takes all of it
-    /// over at once. (If it lost for a moment a proposal that it had acknowledged before, over an
-    /// earlier stream, that proposal could be committed without a quorum.)
+    /// SNAP, the proposals that are not committed yet, and NEWLEADER. The follower takes over all
+    /// of it at once. A follower that took over the snapshot first would lose for a moment a
+    /// proposal that it had acknowledged on an earlier stream, and this proposal could be committed
+    /// without a quorum.
     NewLeader {
         epoch: u64,
         snapshot: Arc<Snapshot>,
@@ -135,7 +138,7 @@ pub(super) enum Message {
         is_valid: bool,
     },
 
-    /// From either: the stream is closed.
+    /// From either side: the stream is closed.
     Closed,
 }
 
@@ -153,14 +156,14 @@ impl Link {
         Link { peer, id, sent: 0, received: 0 }
     }
 
-    /// The next packet of this stream.
+    /// The next packet to send on this stream.
     pub(super) fn packet(&mut self, from: usize, message: Message) -> Packet {
         let channel = Channel::Stream { id: self.id, index: self.sent };
         self.sent += 1;
         Packet { from, to: self.peer, channel, message }
     }
 
-    /// Whether the packet that has arrived is the next one.
+    /// Whether this packet is the next one of the stream.
     pub(super) fn is_next(&mut self, index: u64) -> bool {
         self.received += 1;
         index == self.received - 1

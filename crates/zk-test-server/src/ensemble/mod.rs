@@ -1,37 +1,38 @@
-//! An ensemble of ZooKeeper servers without sockets, threads and clocks. Its inputs are events and
-//! the time; its outputs say what is to be done. It is made for simulations.
+//! An ensemble of ZooKeeper servers for simulations. It has no sockets, no threads and no clock:
+//! the caller passes in events and the time, and carries out the outputs.
 //!
-//! The servers are made of the embedded server's engine, and do what ZooKeeper 3.8.0 does where a
-//! client can tell:
+//! The servers are made of the parts of the embedded server's engine. They do what ZooKeeper 3.8.0
+//! does wherever a client could see a difference:
 //!
-//! * The leader alone numbers writes. It proposes them to its followers and commits what a quorum
-//!   has logged. Followers apply what is committed in this order, as late as the leader's stream
-//!   brings it. They answer reads from their own tree, and fire watches as they apply.
+//! * Only the leader numbers writes. It proposes them to its followers, and commits a write when a
+//!   quorum has logged it. Followers apply committed writes in the leader's order, when the
+//!   leader's stream has brought them. They answer reads from their own tree, and fire watches when
+//!   they apply a write.
 //! * A follower forwards writes and `sync` to the leader. It answers a write when it applies it.
-//!   Requests of one session are answered in order, except for what is refused eagerly
+//!   Requests of one session are answered in order, except for those that a member refuses eagerly
 //!   ([`eager_acl_check`](Settings::eager_acl_check)).
-//! * The leader alone expires sessions, by its ticks. It hears of a session when the session is
-//!   made or checked, from the session's own connection to the leader, and from the followers'
-//!   answers to its pings, which it sends every half tick. **A forwarded write is not a sign of
-//!   life.**
-//! * A follower that hears nothing of its leader for [`sync_limit`](Settings::sync_limit) ticks
-//!   closes its clients' connections and looks for a leader. Until then it answers reads and pings.
-//!   A leader that hears nothing of a quorum for that long does the same; until then it also
-//!   answers `sync`, if nothing is proposed.
+//! * Only the leader expires sessions, by its ticks. Three things keep a session alive: the session
+//!   is made or checked, its client sends something on its own connection to the leader, or a
+//!   follower lists the session in its answer to the leader's ping. The leader pings every half
+//!   tick. **A forwarded write does not keep a session alive.**
+//! * A follower that receives nothing from its leader for [`sync_limit`](Settings::sync_limit)
+//!   ticks closes its clients' connections and looks for a leader. Until then it answers reads and
+//!   pings. A leader that receives nothing from a quorum for that long does the same. Until then it
+//!   also answers `sync`, if no proposal is open.
 //! * The member with the newest history among those that reach a quorum is elected. Its followers
 //!   take over its history, and lose writes that only they had logged. A write that was
 //!   acknowledged to a client is in the history of some member of each quorum, so it is not lost.
 //!   Sessions begin anew at a new leader, with their whole timeout.
 //!
-//! The simulation that uses it carries packets and bytes, sets the time, and makes the faults: it
-//! delays or drops [packets](Packet), cuts connections, stops members and starts them again, and
-//! lets their clocks drift.
+//! The simulation carries packets and bytes, sets the time, and makes the faults: it delays or
+//! drops [packets](Packet), cuts connections, stops and starts members, and lets their clocks
+//! drift.
 //!
 //! # What is simpler than in the real server
 //!
 //! * A log is written at once. There is no DIFF: a follower takes over the leader's whole tree.
 //! * No observers, no local sessions, no `reconfig`, no read-only mode, no four-letter words.
-//! * Votes are repeated every 3.2 seconds at last, not every minute.
+//! * The pause between two repeated votes grows to 3.2 seconds at most, not to a minute.
 
 mod clock;
 mod eager;
@@ -55,19 +56,20 @@ use std::time::Duration;
 /// The configuration of the servers.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How many servers there are, at most 100.
+    /// The number of servers, at most 100.
     pub members: usize,
     /// `tickTime`.
     pub tick: Duration,
-    /// `initLimit`, in ticks: how long a follower may take to join a leader.
+    /// `initLimit`, in ticks: the time that a follower has to join a leader.
     pub init_limit: u32,
-    /// `syncLimit`, in ticks: how long a follower may hear nothing of its leader.
+    /// `syncLimit`, in ticks: the time after which a silent leader or follower counts as lost.
     pub sync_limit: u32,
     /// `minSessionTimeout`; usually two ticks.
     pub min_session: Duration,
     /// `maxSessionTimeout`; usually twenty ticks.
     pub max_session: Duration,
-    /// How often the leader looks for containers and nodes with a time to live to be reaped.
+    /// The pause between two checks for containers and nodes with a time to live that can be
+    /// deleted.
     pub reap_interval: Duration,
     /// `zookeeper.enableEagerACLCheck`.
     pub eager_acl_check: bool,
@@ -103,30 +105,30 @@ impl Default for Settings {
 /// The number of a client's connection. The simulation chooses it, and uses no number twice.
 pub type ConnId = u64;
 
-/// Why a member looks for a leader.
+/// The reason why a member begins to look for a leader.
 type Reason = &'static str;
 
-/// An output of the ensemble. The outputs are carried out in their order.
+/// An output of the ensemble. The caller carries out the outputs in their order.
 #[derive(Debug)]
 pub enum Output {
     /// Send this to a client.
     Bytes {
-        /// By whom.
+        /// The member that sends.
         member: usize,
-        /// To whom.
+        /// The client's connection.
         conn: ConnId,
         /// Whole frames.
         bytes: Vec<u8>,
     },
-    /// Close a connection, after what was sent to its client. [`Ensemble::closed`] is still to be
-    /// called.
+    /// Close a connection, after all earlier bytes were sent to its client. The caller still has to
+    /// call [`Ensemble::closed`].
     Close {
-        /// By whom.
+        /// The member that closes the connection.
         member: usize,
         /// The connection.
         conn: ConnId,
     },
-    /// Carry this to another member.
+    /// Carry this packet to another member.
     Packet(Packet),
     /// An event that a real server would log.
     Notice {
@@ -147,7 +149,7 @@ pub enum Notice {
     },
     /// The member leads, and serves clients.
     Leads {
-        /// Its epoch, as the leader.
+        /// The epoch in which it leads.
         epoch: u64,
     },
     /// The member follows a leader, and serves clients.
@@ -157,7 +159,7 @@ pub enum Notice {
         /// The leader's epoch.
         epoch: u64,
     },
-    /// The leader ends a session whose time is over.
+    /// The leader ends a session that has timed out.
     Expired {
         /// The session.
         session: i64,
@@ -175,12 +177,12 @@ impl fmt::Display for Notice {
     }
 }
 
-/// A node, as a member has it.
+/// A node in a member's tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeInfo {
     /// Its path.
     pub path: String,
-    /// The session that owns it, if it is ephemeral; 0 for none.
+    /// The session that owns the node, if the node is ephemeral; 0 for none.
     pub owner: i64,
     /// The transaction that made it.
     pub czxid: i64,
@@ -190,8 +192,8 @@ pub struct NodeInfo {
 
 /// The servers. See the [module's page](self).
 ///
-/// Each call tells the time, `now`, which never goes back, and is answered by
-/// [`take_outputs`](Self::take_outputs).
+/// Each call takes the time, `now`, which never goes back. After each call the caller takes the
+/// [outputs](Self::take_outputs).
 #[derive(Debug)]
 pub struct Ensemble {
     members: Vec<Member>,
@@ -199,8 +201,8 @@ pub struct Ensemble {
 }
 
 impl Ensemble {
-    /// Servers without data, none of which runs yet. The seed decides how far their clocks are
-    /// apart, and on the sessions' passwords.
+    /// Servers without data, none of which runs yet. The clocks' differences and the sessions'
+    /// passwords are made from the seed.
     pub fn new(settings: &Settings, seed: u64) -> Ensemble {
         let mut rng = fastrand::Rng::with_seed(seed);
         let secret = rng.u128(..);
@@ -218,7 +220,7 @@ impl Ensemble {
         std::mem::take(&mut self.outputs)
     }
 
-    /// Something happens to a member.
+    /// Sets the time of a member and lets it take an event.
     fn at<T>(
         &mut self,
         member: usize,
@@ -256,7 +258,7 @@ impl Ensemble {
         self.at(packet.to, now, |member| member.hear(packet));
     }
 
-    /// When a member has something to do, in the world's time.
+    /// The time, in the world's time, at which a member has something to do.
     pub fn next_timer(&self, member: usize) -> Option<Duration> {
         let member = self.members.get(member)?;
         member.next_timer().map(|at| member.clock.when(at))
@@ -267,7 +269,7 @@ impl Ensemble {
         self.at(member, now, Member::timer);
     }
 
-    /// Starts a member that does not run; with what is on its disk, or without.
+    /// Starts a member that does not run, with or without the data on its disk.
     pub fn start(&mut self, member: usize, keeps_data: bool, now: Duration) {
         self.at(member, now, |member| {
             if matches!(member.part, Part::Down) {
@@ -279,13 +281,14 @@ impl Ensemble {
         });
     }
 
-    /// Ends a member's process. The outputs are what its operating system does: it closes all
-    /// connections and streams. Drop them for a host that is gone without a word.
+    /// Ends a member's process. The outputs are what the operating system does then: it closes all
+    /// connections and streams. A caller that simulates the loss of the whole host drops these
+    /// outputs.
     pub fn kill(&mut self, member: usize, now: Duration) {
         self.at(member, now, Member::stop);
     }
 
-    /// From now on a member's clock runs faster than the world's by this many millionths.
+    /// Lets a member's clock run faster than the world's by so many millionths from now on.
     pub fn set_drift(&mut self, member: usize, drift_ppm: i32, now: Duration) {
         if let Some(member) = self.members.get_mut(member) {
             member.clock.set_drift(drift_ppm, now);
@@ -299,7 +302,7 @@ impl Ensemble {
         }
     }
 
-    // ---- what an operator does ----
+    // ---- actions of an operator ----
 
     /// Lets the leader expire a session; false if there is none with this id, or no leader.
     pub fn expire(&mut self, session: i64, now: Duration) -> bool {
@@ -325,10 +328,10 @@ impl Ensemble {
         done == Some(true)
     }
 
-    // ---- what an observer sees ----
+    // ---- observation ----
 
-    /// The member that leads and serves. Of several, which takes a cut between them, the one that
-    /// was elected last.
+    /// The member that leads and serves. During a cut between members there may be several; this is
+    /// the one that was elected last.
     pub fn leader(&self) -> Option<usize> {
         let leads =
             |member: &&Member| matches!(member.part, Part::Leading(_)) && member.server.is_serving;
@@ -346,9 +349,9 @@ impl Ensemble {
         self.members.get(member).is_some_and(|member| member.server.is_serving)
     }
 
-    /// Whether all other members serve one leader and have logged and applied the same. A member
-    /// that is down then takes nothing with it if it loses its data: otherwise it could be one of
-    /// only two members that have logged a committed write, and the ensemble would lose this write.
+    /// Whether all other members serve one leader and have logged and applied the same writes. Only
+    /// then may a member that is down lose its data. Otherwise this member could be one of only two
+    /// that have logged a committed write, and the ensemble would lose this write.
     pub fn can_lose_data(&self, member: usize) -> bool {
         let state = |member: &Member| {
             let server = &member.server;

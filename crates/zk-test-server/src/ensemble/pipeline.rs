@@ -32,9 +32,9 @@ impl Pipeline {
         None
     }
 
-    /// A request was committed: gives it back, if it is the one that has waited longest here. (One
-    /// that a session sent over another server is not: clients that continue their xids on a new
-    /// connection rely on that.)
+    /// Returns the request that was committed, if it has waited longest at this member. A request
+    /// that its session sent over another server is not returned. (Clients that continue their xids
+    /// on a new connection rely on this.)
     pub(super) fn committed(&mut self, session: i64, xid: i32) -> Option<Pending> {
         if self.uncommitted.front() != Some(&(session, xid)) {
             return None;
@@ -43,7 +43,7 @@ impl Pipeline {
         Some(self.waiting.get_mut(&session)?.pop_front()?.request)
     }
 
-    /// The next request of a session that need not wait any more.
+    /// Returns the next request of a session, if it need not wait any more.
     pub(super) fn next_ready(&mut self, session: i64) -> Option<Pending> {
         let waiting = self.waiting.get_mut(&session)?;
         let is_ready = waiting.front().is_some_and(|first| !first.needs_commit);

@@ -1,4 +1,5 @@
-//! The state that a member has in every role: its history, its clients, its vote and its outputs.
+//! The state that a member has in each of its roles: its history, its clients, its vote and its
+//! outputs.
 
 use super::message::{Channel, Entry, Link, Message, Notification, Packet, Snapshot, State, Vote};
 use super::pipeline::Pipeline;
@@ -17,7 +18,8 @@ use zk_wire::code::{err, op};
 use zk_wire::frame::Frames;
 use zk_wire::record::ReplyHeader;
 
-/// The wall clock at the beginning of every world: 2020-01-01, in milliseconds since 1970.
+/// The wall clock at the beginning of every simulated world: 2020-01-01, in milliseconds since
+/// 1970.
 const EPOCH: i64 = 1_577_836_800_000;
 
 #[derive(Debug)]
@@ -25,26 +27,26 @@ pub(super) struct Server {
     pub(super) id: usize,
     pub(super) members: usize,
     pub(super) settings: Settings,
-    /// By its own clock.
+    /// The time on the member's own clock.
     pub(super) now: Duration,
-    /// The clients; the tree as far as it is applied.
+    /// The clients, and the tree with all transactions that were applied.
     pub(super) front: Front,
-    /// The timeouts of all sessions, as far as they are applied.
+    /// The timeouts of all sessions, from the transactions that were applied.
     pub(super) sessions: BTreeMap<i64, Duration>,
     /// The newest transaction in the tree.
     pub(super) applied: i64,
-    /// What was logged and acknowledged, and is not known to be committed. It lies on the disk, as
-    /// what was applied does.
+    /// Transactions that the member has logged and acknowledged and does not know to be committed.
+    /// They survive a restart, as the applied ones do.
     pub(super) tail: VecDeque<Arc<Entry>>,
     pub(super) accepted_epoch: u64,
     pub(super) current_epoch: u64,
-    /// Of elections.
+    /// The round of the last election.
     pub(super) round: u64,
     /// Whether clients are served.
     pub(super) is_serving: bool,
     pub(super) pipeline: Pipeline,
     inputs: BTreeMap<ConnId, Frames>,
-    /// Connections whose sessions are being made or checked: they are not read meanwhile.
+    /// Connections whose session is being made or checked. The member does not read them meanwhile.
     connecting: BTreeSet<ConnId>,
     streams: u64,
     outputs: Vec<Output>,
@@ -84,7 +86,7 @@ impl Server {
         self.members / 2 + 1
     }
 
-    // ---- its messages ----
+    // ---- messages to other members ----
 
     pub(super) fn notice(&mut self, notice: Notice) {
         self.outputs.push(Output::Notice { member: self.id, notice });
@@ -98,7 +100,7 @@ impl Server {
         }
     }
 
-    /// A new stream to another member.
+    /// Opens a stream to another member.
     pub(super) fn open_stream(&mut self, to: usize) -> Link {
         self.streams += 1;
         Link::new(to, (self.id as u64) << 48 | self.streams)
@@ -108,18 +110,18 @@ impl Server {
         self.outputs.push(Output::Packet(link.packet(self.id, message)));
     }
 
-    /// Nothing of this stream is known here.
+    /// Closes a stream that this member does not know.
     pub(super) fn refuse_stream(&mut self, to: usize, id: u64) {
         self.send(&mut Link::new(to, id), Message::Closed);
     }
 
-    /// All that is to be done since the last call, in order.
+    /// Takes all outputs since the last call, in order.
     pub(super) fn take_outputs(&mut self) -> Vec<Output> {
         self.flush();
         std::mem::take(&mut self.outputs)
     }
 
-    /// Puts what the clients are to get behind the other outputs.
+    /// Appends the bytes for the clients to the other outputs.
     fn flush(&mut self) {
         let member = self.id;
         for output in self.front.take_outputs() {
@@ -131,7 +133,7 @@ impl Server {
         }
     }
 
-    // ---- its history ----
+    // ---- history ----
 
     /// The newest transaction that it has logged.
     pub(super) fn last_logged(&self) -> i64 {
@@ -142,7 +144,7 @@ impl Server {
         Vote { epoch: self.current_epoch, zxid: self.last_logged(), member: self.id }
     }
 
-    /// A vote for the leader that it has.
+    /// The vote for the leader that this member already has.
     pub(super) fn settled(&self, state: State, leader: usize) -> Notification {
         let vote = Vote { epoch: self.current_epoch, zxid: self.last_logged(), member: leader };
         Notification { state, round: self.round, vote }
@@ -153,7 +155,7 @@ impl Server {
         Snapshot { tree, sessions: self.sessions.clone(), zxid: self.applied }
     }
 
-    /// Takes the leader's history in the place of its own. It has no clients then.
+    /// Replaces the member's history by the leader's. The member has no clients at this time.
     pub(super) fn install(&mut self, snapshot: &Snapshot, proposals: &[Arc<Entry>], epoch: u64) {
         self.front.store.tree = snapshot.tree.clone();
         self.front.last_zxid = snapshot.zxid;
@@ -167,7 +169,8 @@ impl Server {
         self.tail.push_back(entry);
     }
 
-    /// Applies the oldest transaction of the tail, and answers whoever asked for it here.
+    /// Applies the oldest transaction of the tail, and answers its client, if the client is
+    /// connected here.
     pub(super) fn commit(&mut self) {
         let Some(entry) = self.tail.pop_front() else { return };
         let Entry { stamp, session, xid, op, txn } = &*entry;
@@ -198,7 +201,7 @@ impl Server {
         self.answer_ready(*session);
     }
 
-    /// The leader has answered a `sync`.
+    /// Answers a `sync` that the leader has answered.
     pub(super) fn synced(&mut self, session: i64, xid: i32) {
         if let Some(request) = self.pipeline.committed(session, xid) {
             self.answer(request);
@@ -212,7 +215,7 @@ impl Server {
         }
     }
 
-    /// Takes a request, and answers it as soon as what its session asked before is answered.
+    /// Takes a request, and answers it when the earlier requests of its session are answered.
     pub(super) fn queue(&mut self, request: Pending, needs_commit: bool) {
         if let Some(request) = self.pipeline.take(request, needs_commit) {
             self.answer(request);
@@ -220,14 +223,14 @@ impl Server {
     }
 
     fn answer(&mut self, request: Pending) {
-        // A read of a connection that is gone would leave its watch behind.
+        // A read of a connection that is gone would leave its watch behind for ever.
         if request.conn.is_some_and(|conn| self.front.state(conn) != ConnState::Ended) {
             self.front.finish(request);
         }
     }
 
-    /// Clients are not served any more: their connections are closed. What is logged becomes
-    /// history.
+    /// Stops serving clients: closes their connections, and applies all transactions that were
+    /// logged.
     pub(super) fn stop_serving(&mut self) {
         self.is_serving = false;
         let mut conns: Vec<ConnId> = self.front.conns.keys().copied().collect();
@@ -243,7 +246,7 @@ impl Server {
         }
     }
 
-    /// The disk is lost.
+    /// Loses all data on the disk.
     pub(super) fn wipe(&mut self) {
         self.front.wipe();
         self.sessions.clear();
@@ -251,7 +254,7 @@ impl Server {
         (self.applied, self.accepted_epoch, self.current_epoch) = (0, 0, 0);
     }
 
-    // ---- its clients ----
+    // ---- clients ----
 
     pub(super) fn accept(&mut self, conn: ConnId, peer: SocketAddr) {
         self.front.accept(conn, peer);
@@ -270,7 +273,7 @@ impl Server {
         }
     }
 
-    /// The next frame of a connection, if one is there and may be read.
+    /// The next frame of a connection, if a whole frame is there and may be read now.
     pub(super) fn next_frame(&mut self, conn: ConnId) -> Option<Vec<u8>> {
         /// `jute.maxbuffer`.
         const LONGEST: usize = 0xfffff;
@@ -292,7 +295,7 @@ impl Server {
         }
     }
 
-    /// A connection that may be read again.
+    /// Takes a connection whose session is now made or checked, so that it may be read again.
     pub(super) fn pop_readable(&mut self) -> Option<ConnId> {
         let is_ready = |conn: &&ConnId| self.front.state(**conn) != ConnState::Connecting;
         let conn = self.connecting.iter().find(is_ready).copied()?;
@@ -300,8 +303,8 @@ impl Server {
         Some(conn)
     }
 
-    /// Refuses a write by itself, if it is allowed to look (`enableEagerACLCheck`). The answer
-    /// overtakes those of earlier requests.
+    /// Refuses a write that this member's own tree does not allow, if the settings have
+    /// `enableEagerACLCheck`. The answer overtakes the answers to earlier requests.
     pub(super) fn refuse_eagerly(&mut self, conn: ConnId, request: &front::Request<'_>) -> bool {
         if !self.settings.eager_acl_check {
             return false;

@@ -1,4 +1,4 @@
-//! Tests of single scenes, and of random histories, in a small simulated world.
+//! Tests of single scenarios, and of random histories, in a small simulated world.
 
 mod random;
 mod scenes;

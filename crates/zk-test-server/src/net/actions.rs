@@ -8,15 +8,15 @@ use crate::engine::ConnId;
 use crate::faults::HoldId;
 
 impl Core {
-    /// Ends all connections, those that were not accepted yet included; what came by now is served
-    /// first.
+    /// Closes all connections, also those that were not accepted yet. Requests that have arrived by
+    /// now are served first.
     pub(crate) fn cut_connections(&mut self) {
         self.catch_up();
         self.cut_all();
     }
 
     fn cut_all(&mut self) {
-        self.listener_ready(); // the poll may not have told of all that wait
+        self.listener_ready(); // the poll may not have reported all that wait
         while let Some(connection) = self
             .listener
             .as_mut()
@@ -30,7 +30,7 @@ impl Core {
         self.forget_delayed();
     }
 
-    /// Refuses connections, or takes them again.
+    /// Refuses new connections, or accepts them again.
     pub(crate) fn refuse(&mut self, refuse: bool) {
         if let Some(listener) = &mut self.listener {
             listener.refuse(refuse, &self.registry);
@@ -69,7 +69,7 @@ impl Core {
         lived
     }
 
-    /// Ends a hold: its requests are served now, in the order in which they came.
+    /// Ends a hold: serves its requests now, in the order in which they came.
     pub(crate) fn release(&mut self, hold: HoldId) {
         for id in self.faults.release(hold) {
             if let Some(conn) = self.conns.get_mut(&id) {
@@ -81,7 +81,7 @@ impl Core {
         self.catch_up();
     }
 
-    /// How many connections there are, without those that are being closed.
+    /// The number of connections without those that are being closed.
     pub(crate) fn connection_count(&self) -> usize {
         self.conns.values().filter(|conn| conn.stage != Stage::Closing).count()
     }

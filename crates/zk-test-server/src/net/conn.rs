@@ -1,4 +1,4 @@
-//! One client's socket, with the bytes that came in and the bytes that are to go out.
+//! One client's socket, with the bytes that were received and the bytes to be sent.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -12,27 +12,28 @@ use super::tls::{Acceptor, Tls};
 use crate::engine::ConnId;
 use crate::faults::HoldId;
 
-/// With more than this to send, a connection is not read until half of it has gone.
+/// While more than this waits to be sent, the connection is not read. It is read again when half of
+/// it is sent.
 const FULL: usize = 1 << 20;
-/// A client that takes nothing for so long, although more waits for it, does not read any more.
+/// A client that takes no byte for this long, although bytes wait for it, counts as not reading.
 const STALLED: Duration = Duration::from_secs(2);
 /// How much of its buffer an idle connection may keep.
 const KEPT: usize = 4 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Nothing was served yet: a four-letter word or a connect request.
+    /// Nothing was served yet. A four-letter word or a connect request comes first.
     First,
-    /// The connect request is with the engine; nothing else is taken before it is answered.
+    /// The engine has the connect request. Nothing else is served before it is answered.
     Connecting,
-    /// Requests.
+    /// Requests are served.
     Open,
-    /// Its end is decided. Nothing more that arrives is served. The close, the cut or the silence
-    /// follows when everything before it is sent.
+    /// The end of the connection is decided, and nothing more is served. The close, the cut or the
+    /// silence follows when all earlier bytes are sent.
     Ending,
-    /// Nothing more is read; to be closed when all is sent.
+    /// Nothing more is read. The connection is closed when all bytes are sent.
     Closing,
-    /// Nothing is read and nothing is sent, until the client goes or the connection is cut.
+    /// Nothing is read and nothing is sent, until the client closes the connection or it is cut.
     Silent,
 }
 
@@ -43,25 +44,25 @@ pub(super) struct Conn {
     tls: Option<Box<Tls>>,
     pub(super) peer: SocketAddr,
     pub(super) stage: Stage,
-    /// 0 before it is known.
+    /// 0 while it is not known.
     pub(super) session: i64,
     pub(super) input: Input,
     out: Vec<u8>,
     written: usize,
-    /// When the socket last took something, or had nothing to take.
+    /// When the socket last took bytes, or there were none to take.
     taken: Instant,
-    /// Bytes that a `delay` still holds back.
+    /// The number of bytes that a `delay` still holds back.
     pub(super) delayed: usize,
     is_readable: bool,
     is_full: bool,
     pub(super) at_end: bool,
-    /// It is in the queue of connections that have something to serve.
+    /// The connection is in the queue of those with something to serve.
     pub(super) is_queued: bool,
-    /// It is in the list of connections that have something to send.
+    /// The connection is in the list of those with something to send.
     pub(super) is_dirty: bool,
-    /// A fault holds its next request.
+    /// The hold that keeps the connection's next request.
     pub(super) held: Option<HoldId>,
-    /// The last hold that let its next request go.
+    /// The last hold that released the connection's next request.
     pub(super) after: HoldId,
 }
 
@@ -101,34 +102,35 @@ impl Conn {
         })
     }
 
-    /// The poll has seen something.
+    /// The poll has reported an event.
     pub(super) fn readable(&mut self) {
         self.is_readable = true;
     }
 
-    /// Whether it may be asked for requests now.
+    /// Whether requests of this connection may be served now.
     pub(super) fn is_served(&self) -> bool {
         matches!(self.stage, Stage::First | Stage::Open) && self.held.is_none() && !self.is_full
     }
 
-    /// Whether it is to be read at all now.
+    /// Whether the socket is to be read now.
     pub(super) fn is_heard(&self) -> bool {
         self.is_served() || self.is_ignored()
     }
 
-    /// From now on nothing that has arrived or arrives here is served.
+    /// From now on the server serves nothing of this connection, neither new bytes nor bytes that
+    /// have arrived.
     pub(super) fn stop_reading(&mut self) {
         self.stage = Stage::Ending;
         self.held = None;
         self.input.clear();
     }
 
-    /// Whether what it sends is thrown away.
+    /// Whether the bytes that arrive are thrown away.
     pub(super) fn is_ignored(&self) -> bool {
         matches!(self.stage, Stage::Ending | Stage::Silent)
     }
 
-    /// Reads once. Returns `false` if nothing new came, also if the stream has ended.
+    /// Reads once. Returns `false` if no new bytes came, also if the stream has ended.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> bool {
         while self.is_readable && !self.at_end {
             match self.socket.read(buffer) {
@@ -184,22 +186,22 @@ impl Conn {
         self.is_full = self.is_full || self.unsent() > FULL;
     }
 
-    /// How much memory it uses.
+    /// How much memory the bytes to be sent use.
     pub(super) fn unsent(&self) -> usize {
         self.untaken() + self.delayed
     }
 
-    /// How many bytes its client could have read by now.
+    /// How many bytes wait for the client to read them.
     pub(super) fn untaken(&self) -> usize {
         self.out.len() - self.written
     }
 
-    /// Whether its client has not read for a while what is there for it.
+    /// Whether the client has not read for a while although bytes wait for it.
     pub(super) fn is_stalled(&self) -> bool {
         !self.out.is_empty() && self.taken.elapsed() > STALLED
     }
 
-    /// Whether all that may be sent by now is sent.
+    /// Whether all bytes that may be sent now are sent.
     pub(super) fn is_drained(&self) -> bool {
         self.out.is_empty() && !self.tls.as_ref().is_some_and(|tls| tls.has_unwritten())
     }
@@ -210,8 +212,8 @@ impl Conn {
         self.is_full = self.is_full || self.unsent() > FULL;
     }
 
-    /// Sends what the socket takes; true if it may be read again because of that. An error means
-    /// that the client is gone.
+    /// Sends as many bytes as the socket takes. Returns true if the connection may be read again
+    /// because of this. An error means that the client is gone.
     pub(super) fn write(&mut self) -> io::Result<bool> {
         let mut took = false;
         if let Some(tls) = &mut self.tls {
@@ -251,8 +253,8 @@ impl Conn {
         Ok(was_full && !self.is_full)
     }
 
-    /// Ends the connection so that what was sent arrives: bytes that nobody read would make the
-    /// system reset it, and the client's side might throw away what it had not read.
+    /// Closes the connection so that the sent bytes arrive. If received bytes were left unread, the
+    /// system would reset the connection, and the client might lose bytes that it has not read yet.
     pub(super) fn close(mut self, buffer: &mut [u8]) {
         if let Some(tls) = self.tls.as_mut().filter(|_| self.stage == Stage::Closing) {
             tls.close(&self.socket); // a connection that is cut ends without it

@@ -1,18 +1,18 @@
-//! Finds out what the bytes of a client begin with: a four-letter word, a frame, or nonsense
+//! Splits the bytes of a client into four-letter words and frames, and finds invalid lengths
 //! (`NIOServerCnxn.readLength`).
 
 use std::ops::Range;
 
-/// The next thing in the input.
+/// The next item of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Not enough bytes yet.
+    /// There are not enough bytes yet.
     Wait,
-    /// A whole frame, without its length: where it is in the buffer.
+    /// A whole frame, without its length: its place in the buffer.
     Frame(Range<usize>),
-    /// A four-letter word, in the place of the first frame.
+    /// A four-letter word instead of the first frame.
     Word([u8; 4]),
-    /// A length that no frame has.
+    /// A length that no frame may have.
     Nonsense(i32),
 }
 
@@ -28,14 +28,14 @@ const KEPT: usize = 4 << 10;
 
 impl Input {
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        // What was served is dropped only now, so that each byte moves once.
+        // Served bytes are dropped only now, so that each byte is moved once.
         self.bytes.drain(..self.start);
         self.start = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next thing in the input, without taking it. `is_word` knows the four-letter words;
-    /// `None` behind the first frame.
+    /// The next item of the input, which stays there. `is_word` knows the four-letter words; it is
+    /// `None` after the first frame.
     pub(crate) fn peek(&self, max_frame: usize, is_word: Option<fn(&[u8; 4]) -> bool>) -> Next {
         let rest = self.bytes.get(self.start..).unwrap_or_default();
         let Some((first, rest)) = rest.split_first_chunk::<4>() else {
@@ -56,7 +56,7 @@ impl Input {
         self.bytes.get(at.clone()).unwrap_or_default()
     }
 
-    /// Takes the frame away.
+    /// Removes the frame from the input.
     pub(crate) fn consume(&mut self, at: &Range<usize>) {
         self.start = at.end.min(self.bytes.len());
         if self.start == self.bytes.len() {

@@ -1,4 +1,4 @@
-//! The server's port. It is bound once and kept, also while the server refuses connections.
+//! The server's port. It is bound once and stays bound, also while the server refuses connections.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -9,7 +9,8 @@ use mio::{Interest, Registry, Token};
 
 pub(super) const TOKEN: Token = Token(0);
 
-/// How long to wait where the system has no descriptor left for a connection, or not yet the port.
+/// The pause before the next try if the system has no descriptor left, or does not give the port
+/// back yet.
 const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -17,11 +18,11 @@ pub(super) struct Listener {
     address: SocketAddr,
     socket: Option<TcpListener>,
     is_refusing: bool,
-    /// There may be connections to accept.
+    /// Whether there may be connections to accept.
     is_ready: bool,
-    /// When to try again, after a failure.
+    /// When to try again after a failure.
     retry: Option<Instant>,
-    /// Whether the log has the warning that `accept` fails.
+    /// Whether the failure of `accept` was logged as a warning.
     is_short: bool,
 }
 
@@ -56,12 +57,12 @@ impl Listener {
         Ok(())
     }
 
-    /// The poll has seen something.
+    /// The poll has reported an event.
     pub(super) fn ready(&mut self) {
         self.is_ready = true;
     }
 
-    /// When `accept` is to be called even if the poll sees nothing.
+    /// When to call `accept` even if the poll reports nothing.
     pub(super) fn retry(&self) -> Option<Instant> {
         if self.is_refusing {
             return None;
@@ -69,7 +70,7 @@ impl Listener {
         self.retry
     }
 
-    /// Whether `accept` may have something now.
+    /// Whether `accept` may return a connection now.
     pub(super) fn has_more(&self) -> bool {
         self.is_ready && !self.is_refusing && self.retry.is_none()
     }
@@ -97,7 +98,7 @@ impl Listener {
                 }
                 Err(e) => match e.kind() {
                     ErrorKind::WouldBlock => self.is_ready = false,
-                    // It was there, and went before we came to it.
+                    // The connection was closed before it was accepted.
                     ErrorKind::Interrupted
                     | ErrorKind::ConnectionAborted
                     | ErrorKind::ConnectionReset => {}
@@ -121,7 +122,7 @@ impl Listener {
         self.retry = Some(Instant::now() + PAUSE);
     }
 
-    /// Refuses connections, those not yet accepted included, or takes them again.
+    /// Refuses connections, also those not accepted yet, or accepts them again.
     pub(super) fn refuse(&mut self, refuse: bool, registry: &Registry) {
         if self.is_refusing == refuse {
             return;
@@ -150,15 +151,15 @@ impl Listener {
     }
 }
 
-/// Linux takes a listener that is shut down out of its listening state, with what it had not
-/// accepted, and lets it listen again; its port stays bound.
+/// On Linux a listener that is shut down stops listening and drops the connections that it has not
+/// accepted. It can listen again later, and its port stays bound.
 #[cfg(target_os = "linux")]
 mod system {
     use super::*;
     use rustix::net::{self, AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 
-    /// Only a port that was asked for by its number stays bound while the socket does not listen.
-    /// So where any will do, a first socket finds one, and keeps it until the listener has it.
+    /// A port stays bound while the socket does not listen only if it was bound by its number. So
+    /// for "any port" a first socket finds a free one, and keeps it until the listener has it.
     pub(super) fn bind(wanted: SocketAddr) -> io::Result<TcpListener> {
         if wanted.port() != 0 {
             return TcpListener::bind(wanted);
@@ -170,7 +171,7 @@ mod system {
         TcpListener::bind(SocketAddr::try_from(net::getsockname(&finder)?)?)
     }
 
-    /// Without SO_REUSEADDR nobody else can bind the port meanwhile.
+    /// Without SO_REUSEADDR no other process can bind the port meanwhile.
     pub(super) fn close(socket: &TcpListener) -> bool {
         net::shutdown(socket, Shutdown::Read).is_ok()
             && sockopt::set_socket_reuseaddr(socket, false).is_ok()
@@ -181,7 +182,7 @@ mod system {
     }
 }
 
-/// Elsewhere the port is given up and taken again.
+/// On other systems the listener gives up its port and binds it again.
 #[cfg(not(target_os = "linux"))]
 mod system {
     use super::*;
@@ -218,7 +219,7 @@ mod tests {
             assert_eq!(Client::connect(at).unwrap_err().kind(), ErrorKind::ConnectionRefused);
             assert!(listener.accept(poll.registry(), Instant::now()).is_none());
             if cfg!(target_os = "linux") {
-                assert!(TcpListener::bind(at).is_err(), "nobody else can have it");
+                assert!(TcpListener::bind(at).is_err(), "no other socket can bind the port");
             }
             drop(waiting);
             listener.refuse(false, poll.registry());

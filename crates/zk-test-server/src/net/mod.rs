@@ -1,5 +1,5 @@
-//! The server's thread and its sockets. All state is behind one lock, and no thread waits while it
-//! has the lock. So a change that a test makes is in force when its call returns.
+//! The server's thread and its sockets. One lock protects all state, and no thread waits for
+//! anything while it holds the lock. So a test's change is in force when its call returns.
 
 mod actions;
 mod conn;
@@ -45,7 +45,7 @@ const FIRST_CONN: ConnId = 2;
 #[derive(Debug)]
 pub(super) struct Shared {
     core: Mutex<Core>,
-    /// Something was logged or held, or all is over.
+    /// Signals that something was logged or held, or that the server has stopped.
     news: Condvar,
     waker: Waker,
 }
@@ -64,20 +64,20 @@ pub(super) struct Core {
     registry: Registry,
     conns: HashMap<ConnId, Conn>,
     next_id: ConnId,
-    /// Connections that may have something to serve, first come, first served.
+    /// Connections that may have something to serve, in the order of their requests.
     ready: VecDeque<ConnId>,
     /// Connections that have something to send.
     dirty: Vec<ConnId>,
-    /// Connections whose answer is to be lost, in the batch that is being served, and the faults.
+    /// The faults of the batch that is being served: connections whose answer is to be lost.
     to_inject: Vec<(ConnId, Plan)>,
     /// Items that a `delay` holds back.
     delayed: VecDeque<Delayed>,
-    /// When to check whether a connection sends nothing, or takes nothing.
+    /// The times at which to check whether a connection has sent or taken something.
     deadlines: BinaryHeap<turn::Deadline>,
     made: Instant,
-    /// How many bytes may be added before all that is unsent is counted again.
+    /// How many bytes may be added before all unsent bytes are counted again.
     slack: usize,
-    /// The buffer for reading: bytes come here first.
+    /// The buffer into which sockets are read.
     buffer: Vec<u8>,
     has_news: bool,
     /// How many watch events were ever logged.
@@ -102,8 +102,8 @@ impl Core {
         self.listener.is_none()
     }
 
-    /// How many watch events were ever logged, and of those behind the first `seen` all that are
-    /// still there; `None` if there are no more.
+    /// The number of watch events that were ever logged, and all events after the first `seen` that
+    /// are still in the log; `None` if there are no new ones.
     pub(super) fn events_after(&self, seen: u64) -> Option<(u64, Vec<Event>)> {
         let new = self.events.checked_sub(seen).filter(|new| *new > 0)?;
         let new = usize::try_from(new).unwrap_or(usize::MAX);
@@ -176,8 +176,7 @@ impl Shared {
         Ok((shared, thread, address))
     }
 
-    /// Does something to the server; its effects, as far as the sockets take them, are out on
-    /// return.
+    /// Changes the server. On return the effects are sent, as far as the sockets take the bytes.
     pub(super) fn act<T>(&self, act: impl FnOnce(&mut Core) -> T) -> T {
         let mut core = self.core.lock();
         core.set_now();
@@ -189,17 +188,18 @@ impl Shared {
             self.news.notify_all();
         }
         if let Err(e) = self.waker.wake() {
-            error!("test server: {e}"); // it will notice at its next event
+            error!("test server: {e}"); // the thread notices the change at its next event
         }
         result
     }
 
-    /// Looks at the server.
+    /// Reads the server's state.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Core) -> T) -> T {
         look(&self.core.lock())
     }
 
-    /// Waits until `find` finds something; `None` when the time is over or the server is stopped.
+    /// Waits until `find` returns something. Returns `None` if the time is over or the server has
+    /// stopped.
     pub(super) fn wait<T>(
         &self,
         timeout: Duration,
@@ -224,7 +224,7 @@ impl Shared {
         }
     }
 
-    /// Closes every socket and lets the thread end.
+    /// Closes all sockets and makes the thread end.
     pub(super) fn stop(&self) {
         self.act(Core::stop);
     }

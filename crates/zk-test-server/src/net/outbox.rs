@@ -1,4 +1,4 @@
-//! The engine's answers and events, on their way to the sockets: they are lost, delayed or sent.
+//! The engine's answers and events on their way to the sockets: sent, delayed or lost.
 
 use std::time::{Duration, Instant};
 
@@ -10,22 +10,22 @@ use crate::faults::Plan;
 use crate::request::Event;
 use zk_wire::record::ConnectReply;
 
-/// With more than this, or than four frames of the longest, a connection is cut if its client takes
-/// nothing.
+/// A connection is closed if its client takes nothing while more than this, or more than four of
+/// the longest frames, waits for it.
 const FLOODED: usize = 32 << 20;
-/// How much may be unsent on all connections together: eight of the longest frames, and no less
-/// than this.
+/// How much may be unsent on all connections together: this, or eight of the longest frames if that
+/// is more.
 const UNSENT: usize = 256 << 20;
 
-/// Something for one connection. All items of a connection keep their order.
+/// An item for one connection. The items of a connection keep their order.
 #[derive(Debug)]
 enum Item {
     Bytes(Vec<u8>),
-    /// It is closed when all is sent.
+    /// The connection is closed when all bytes are sent.
     Close,
-    /// The same, by a fault: the engine does not know of it yet.
+    /// The same because of a fault: the engine does not know yet that the connection is gone.
     Cut,
-    /// By a fault, the connection is neither read nor written from now on.
+    /// Because of a fault, the connection is neither read nor written from now on.
     Silence,
 }
 
@@ -70,14 +70,14 @@ impl Core {
                 }
                 Output::Close { conn } => {
                     self.stop_reading(conn);
-                    self.inject(conn); // a silent connection stays open all the same
+                    self.inject(conn); // a connection that a fault made silent stays open
                     self.pass(conn, Item::Close);
                 }
             }
         }
     }
 
-    /// Injects the fault that is planned in the place of this connection's answer, if there is one.
+    /// Injects the fault that is planned instead of this connection's answer, if there is one.
     fn inject(&mut self, id: ConnId) {
         if let Some(at) = self.to_inject.iter().position(|(planned, _)| *planned == id) {
             let (_, plan) = self.to_inject.swap_remove(at);
@@ -85,7 +85,7 @@ impl Core {
         }
     }
 
-    /// Injects the faults that are left: those of requests that had no answer.
+    /// Injects the remaining faults, whose requests had no answer.
     pub(super) fn inject_unanswered(&mut self) {
         for (id, plan) in std::mem::take(&mut self.to_inject) {
             self.pass(id, Item::of(plan));
@@ -99,7 +99,7 @@ impl Core {
         }
     }
 
-    /// Cuts the connection when everything before is sent.
+    /// Closes the connection when all earlier bytes are sent.
     pub(super) fn cut(&mut self, id: ConnId) {
         self.stop_reading(id);
         self.pass(id, Item::Cut);
@@ -124,7 +124,7 @@ impl Core {
             length = bytes.len();
             conn.delay(length);
         }
-        // The order stands also where the delay has become shorter.
+        // An item is never sent before an earlier one, even if the delay has become shorter.
         let due = Instant::now().checked_add(delay).unwrap_or_else(far_away);
         let due = self.delayed.back().map_or(due, |last| due.max(last.due));
         self.delayed.push_back(Delayed { due, conn: id, item });
@@ -137,7 +137,7 @@ impl Core {
             return;
         };
         if self.faults.black_hole {
-            return; // it cannot read
+            return; // the fault does not let the client read
         }
         match conn.write() {
             Ok(_) if conn.is_stalled() => {
@@ -153,7 +153,7 @@ impl Core {
         }
     }
 
-    /// Bounds what all connections together have not been sent; `more` bytes were said.
+    /// Limits the unsent bytes of all connections together; `more` bytes were added.
     fn count_unsent(&mut self, more: usize) {
         self.slack = self.slack.saturating_sub(more);
         if self.slack > 0 {
@@ -174,7 +174,7 @@ impl Core {
         self.slack = most.saturating_sub(all).max(most / 16);
     }
 
-    /// Sends what was delayed until `now`.
+    /// Sends the delayed items that are due.
     pub(super) fn send_delayed(&mut self, now: Instant) {
         while self.delayed.front().is_some_and(|delayed| delayed.due <= now) {
             let Some(Delayed { conn, item, .. }) = self.delayed.pop_front() else { return };
@@ -182,7 +182,7 @@ impl Core {
         }
     }
 
-    /// Sets the delay; what waits for the former one is sent if there is none any more.
+    /// Sets the delay. A delay of zero sends all items that still wait.
     pub(crate) fn set_delay(&mut self, delay: Duration) {
         self.faults.delay = delay;
         if delay.is_zero() {
@@ -219,13 +219,13 @@ impl Core {
                 self.close(id);
             }
             Item::Silence => {
-                conn.stage = Stage::Silent; // what came before is sent
+                conn.stage = Stage::Silent; // earlier bytes are already sent
                 self.queue(id);
             }
         }
     }
 
-    /// Sends what the sockets take.
+    /// Sends as many bytes as the sockets take.
     pub(super) fn flush(&mut self) {
         if self.faults.black_hole {
             return;

@@ -20,7 +20,8 @@ pub(super) fn start(poll: Poll, shared: Arc<Shared>) -> io::Result<JoinHandle<()
     })
 }
 
-/// However the thread ends, nobody is left talking to a server that does not answer.
+/// When the thread ends for any reason, all sockets are closed. Otherwise clients would wait for a
+/// server that never answers.
 struct CloseAtEnd(Arc<Shared>);
 
 impl Drop for CloseAtEnd {

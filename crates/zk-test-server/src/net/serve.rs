@@ -1,5 +1,5 @@
-//! Takes requests off the connections and gives them to the engine, in fair shares and bounded
-//! batches.
+//! Reads requests from the connections, in fair shares and bounded batches, and gives them to the
+//! engine.
 
 use std::time::{Duration, Instant};
 
@@ -18,24 +18,24 @@ use zk_wire::Malformed;
 struct Quota {
     frames: usize,
     bytes: usize,
-    /// Requests that may take long, or be answered at length: what they cost is known only
+    /// The number of requests that may take long or have a long answer. Their cost is known only
     /// afterwards.
     large: usize,
-    /// When the turn is over.
+    /// The time at which the turn ends.
     until: Instant,
 }
 
 const FRAMES: usize = 1000;
 const BYTES: usize = 4 << 20;
 const LARGE: usize = 8;
-/// One of the large requests counts once more for each of so many bytes.
+/// A large request counts once more for each so many bytes of its answer.
 const PIECE: usize = 128 << 10;
-/// How many requests of a batch each connection may have at least, however many connections there
-/// are.
+/// The number of a batch's requests that each connection may have at least, however many
+/// connections there are.
 const SHARE: usize = 16;
-/// How many requests a turn serves before it looks at the sockets again.
+/// How many requests a turn serves before the server polls the sockets again.
 const TURN: usize = 1000;
-/// And for how long at most, give or take one batch's second half.
+/// How long a turn lasts at most; the second half of its last batch may exceed it.
 const SLICE: Duration = Duration::from_millis(10);
 
 impl Quota {
@@ -56,7 +56,7 @@ impl Quota {
     }
 }
 
-/// Goes with a request through the engine and comes back with its answer.
+/// The tag that goes with a request through the engine and returns with its answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tag(pub(super) u64);
 
@@ -88,26 +88,26 @@ impl Tag {
     }
 }
 
-/// What to do with a connection when its earlier requests are answered.
+/// What happens to a connection when its earlier requests are answered.
 #[derive(Debug)]
 enum Then {
-    /// Its session has been made or refused.
+    /// The session has been made or refused.
     Open,
-    /// The client has closed it.
+    /// The client has closed the session.
     End,
     Close(String),
 }
 
-/// How a visit to a connection ended.
+/// The result of one visit to a connection.
 enum Visit {
-    /// It may have more.
+    /// The connection may have more requests.
     More,
     Done,
     Then(Then),
 }
 
 impl Core {
-    /// Serves for one turn; gives back how many requests.
+    /// Serves for one turn. Returns the number of requests.
     pub(super) fn serve(&mut self) -> usize {
         let until = Instant::now() + SLICE;
         let mut served = 0;
@@ -120,9 +120,10 @@ impl Core {
         served
     }
 
-    /// Serves all that has arrived by now, on connections that were not accepted yet too.
+    /// Serves all requests that have arrived by now, also on connections that were not accepted
+    /// yet.
     pub(super) fn catch_up(&mut self) {
-        /// Somebody who sends faster than we serve is not waited for.
+        /// Limits the wait for a client that sends faster than the server serves.
         const MOST: usize = 100_000;
         const LONGEST: Duration = Duration::from_secs(10);
         let start = Instant::now();
@@ -144,7 +145,7 @@ impl Core {
         }
     }
 
-    /// Serves one batch. Returns how many requests it had.
+    /// Serves one batch. Returns the number of its requests.
     fn batch(&mut self, until: Instant) -> usize {
         let mut quota = Quota::new(until);
         let waiting = self.ready.len();
@@ -239,7 +240,7 @@ impl Core {
             self.history.request(logged);
             self.has_news = true;
             if let Some(plan) = plan {
-                conn.stop_reading(); // nothing behind it is served, even if it has arrived already
+                conn.stop_reading(); // later requests are not served, even those that have arrived
                 self.to_inject.push((id, plan));
                 return Visit::More;
             }
@@ -261,7 +262,7 @@ impl Core {
             }
             Then::End => {
                 if !self.faults.black_hole {
-                    let _ = conn.write(); // it may have closed but its own half
+                    let _ = conn.write(); // the client may have closed only its own direction
                 }
                 self.drop_conn(id);
             }
@@ -283,11 +284,12 @@ impl Core {
     }
 }
 
-/// Throws away what a connection sends; notices its end.
+/// Throws away the bytes that a connection sends, and notices its end.
 fn ignore(conn: &mut Conn, buffer: &mut [u8], quota: &mut Quota) -> Visit {
     for _ in 0..SHARE {
         if !conn.read(buffer) {
-            // Who only listens on is still sent what is on its way.
+            // A client that has closed only its own direction still gets the bytes that wait for
+            // it.
             let is_gone = conn.at_end && conn.stage == Stage::Silent;
             return if is_gone { Visit::Then(Then::End) } else { Visit::Done };
         }

@@ -1,5 +1,5 @@
-//! One turn of the server: it serves the requests that came in, does what is due by the clock, and
-//! sends the answers.
+//! One turn of the server: it serves the requests that have arrived, does the work that is due by
+//! the clock, and sends the answers.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -11,17 +11,18 @@ use super::conn::{Conn, Stage};
 use super::listener::Listener;
 use crate::engine::ConnId;
 
-/// A connection that has no session within this time is closed, at the next multiple of it
-/// (`zookeeper.nio.sessionlessCnxnTimeout`). In real time, whatever clock the sessions have.
+/// A connection that has no session after this time is closed at the next multiple of it
+/// (`zookeeper.nio.sessionlessCnxnTimeout`). It is real time, also if the sessions' clock is
+/// virtual.
 const SESSIONLESS: Duration = Duration::from_secs(10);
-/// How long a client may take to read what it was sent before its connection was closed.
+/// How long a client may take to read the last bytes before its connection is closed.
 const LINGER: Duration = Duration::from_secs(10);
-/// Of new connections, how many a turn takes.
+/// How many new connections a turn accepts.
 const ACCEPTS: usize = 64;
-/// The engine's timer is not asked more often than this.
+/// The shortest pause between two checks of the engine's timer.
 const RESOLUTION: Duration = Duration::from_millis(1);
 
-/// The earliest is the greatest.
+/// In this order the earliest deadline is the greatest.
 pub(super) type Deadline = Reverse<(Instant, ConnId)>;
 
 impl Core {
@@ -29,14 +30,14 @@ impl Core {
         self.engine.set_now(self.clock.now());
     }
 
-    /// The poll has seen something at the port.
+    /// The poll has reported an event at the port.
     pub(super) fn listener_ready(&mut self) {
         if let Some(listener) = &mut self.listener {
             listener.ready();
         }
     }
 
-    /// The poll has seen something at a connection.
+    /// The poll has reported an event at a connection.
     pub(super) fn socket_ready(&mut self, id: ConnId, event: &Event) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if event.is_readable() || event.is_error() || event.is_read_closed() {
@@ -62,7 +63,7 @@ impl Core {
         self.close_overdue(Instant::now());
     }
 
-    /// How long there is nothing to do unless a socket has something.
+    /// How long the thread may wait for socket events.
     pub(super) fn timeout(&self) -> Option<Duration> {
         let listener = self.listener.as_ref()?;
         if listener.has_more() || !self.ready.is_empty() && !self.faults.black_hole {
@@ -80,9 +81,9 @@ impl Core {
         waits.chain(tick).min()
     }
 
-    /// Takes all connections that were made by now.
+    /// Accepts all connections that were made by now.
     pub(super) fn accept_all(&mut self) {
-        /// More than the backlog has room for.
+        /// More rounds than the backlog can fill.
         const ROUNDS: usize = 64;
         self.listener_ready();
         for _ in 0..ROUNDS {
@@ -117,7 +118,7 @@ impl Core {
         }
     }
 
-    /// Does what is due by now.
+    /// Does the work that is due by now.
     pub(super) fn tick(&mut self) {
         if self.engine.next_tick().is_some_and(|at| at <= self.clock.now()) {
             self.engine.tick();
@@ -125,10 +126,10 @@ impl Core {
         }
     }
 
-    /// Lets time go on, on a virtual clock, and does all that is due on the way; `false` if the
+    /// Moves the virtual clock forward and does all work that becomes due. Returns `false` if the
     /// clock is real.
     pub(crate) fn advance(&mut self, by: Duration) -> bool {
-        /// Should there ever be more steps than this, the rest is done at once.
+        /// The limit of steps; the rest of the time then passes in one step.
         const STEPS: usize = 100_000;
         self.catch_up();
         let end = self.clock.now().saturating_add(by);
@@ -147,7 +148,8 @@ impl Core {
         was_set
     }
 
-    /// Closes what has no session after its time, and what its client does not read to the end.
+    /// Closes connections that have no session after their time, and connections whose last bytes
+    /// the client does not read.
     fn close_overdue(&mut self, now: Instant) {
         while let Some(Reverse((_, id))) =
             self.deadlines.peek().copied().filter(|Reverse((at, _))| *at <= now)
@@ -158,7 +160,7 @@ impl Core {
                 continue;
             }
             if self.faults.black_hole || conn.held.is_some() {
-                self.deadlines.push(Reverse((now + LINGER, id))); // it is none of its fault
+                self.deadlines.push(Reverse((now + LINGER, id))); // not the client's fault
                 continue;
             }
             if conn.stage == Stage::First {
@@ -168,8 +170,8 @@ impl Core {
         }
     }
 
-    /// From now on nothing of this connection is served, also not what arrived before and was not
-    /// served yet.
+    /// From now on the server serves nothing of this connection, neither new requests nor those
+    /// that have arrived.
     pub(super) fn stop_reading(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if matches!(conn.stage, Stage::First | Stage::Connecting | Stage::Open) {
@@ -179,7 +181,8 @@ impl Core {
         }
     }
 
-    /// From now on nothing is read of this connection. It is closed when everything is sent.
+    /// From now on the server reads nothing from this connection, and closes it when all bytes are
+    /// sent.
     pub(super) fn close(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if matches!(conn.stage, Stage::Closing | Stage::Silent) {
@@ -191,7 +194,7 @@ impl Core {
         self.touch(id);
     }
 
-    /// Ends the connection now.
+    /// Ends the connection at once.
     pub(super) fn drop_conn(&mut self, id: ConnId) {
         self.engine.hang_up(id);
         self.faults.forget(id);
@@ -203,7 +206,7 @@ impl Core {
         }
     }
 
-    /// Puts it among those to be served.
+    /// Adds the connection to those to be served.
     pub(super) fn queue(&mut self, id: ConnId) {
         if let Some(conn) =
             self.conns.get_mut(&id).filter(|conn| !conn.is_queued && conn.is_heard())
@@ -213,7 +216,7 @@ impl Core {
         }
     }
 
-    /// Puts it among those to be flushed.
+    /// Adds the connection to those with bytes to send.
     pub(super) fn touch(&mut self, id: ConnId) {
         if let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.is_dirty) {
             conn.is_dirty = true;

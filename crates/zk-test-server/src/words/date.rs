@@ -1,11 +1,11 @@
 //! A moment as Java prints it: "Sat Nov 21 14:33:12 UTC 2026".
 
-// the epoch was a Thursday
+// 1970-01-01 was a Thursday
 const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// `ms`: since 1970; what is earlier is taken for 1970.
+/// `ms` counts from 1970. An earlier time is shown as 1970.
 pub(super) fn utc(ms: i64) -> String {
     let seconds = u64::try_from(ms).unwrap_or(0) / 1000;
     let (mut day, second) = (seconds / 86_400, seconds % 86_400);

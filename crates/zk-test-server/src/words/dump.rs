@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::{Text, date};
 use crate::engine::{ConnId, Engine};
 
-/// `zookeeper.nio.sessionlessCnxnTimeout`, and the real server's steps for all connections.
+/// `zookeeper.nio.sessionlessCnxnTimeout`, which is also the real server's step for the expiry of
+/// connections.
 const CONNECTION_STEP: Duration = Duration::from_secs(10);
 
-/// `cons`, or, in brief, a part of `stat`.
+/// The answer to `cons`; in its short form, a part of the answer to `stat`.
 pub(super) fn connections(engine: &Engine, asking: ConnId, fully: bool, text: &mut Text) {
     for (id, conn) in engine.connections() {
         let interest = u8::from(id != asking);
@@ -38,7 +39,7 @@ pub(super) fn connections(engine: &Engine, asking: ConnId, fully: bool, text: &m
     }
 }
 
-/// `dump`.
+/// The answer to `dump`.
 pub(super) fn all(engine: &Engine, text: &mut Text) {
     text.line(format_args!("SessionTracker dump:"));
     let sessions = engine.session_expiries();
@@ -67,7 +68,7 @@ pub(super) fn all(engine: &Engine, text: &mut Text) {
     sets(engine, &connections, Clone::clone, text);
 }
 
-/// What expires together (`ExpiryQueue.dump`).
+/// Lists the items that expire together (`ExpiryQueue.dump`).
 fn sets<T>(
     engine: &Engine,
     sets: &BTreeMap<Duration, Vec<T>>,
@@ -87,7 +88,7 @@ fn sets<T>(
     }
 }
 
-/// `wchs`.
+/// The answer to `wchs`.
 pub(super) fn watch_summary(engine: &Engine, text: &mut Text) {
     let watches = engine.data_watches();
     text.line(format_args!(
@@ -98,7 +99,7 @@ pub(super) fn watch_summary(engine: &Engine, text: &mut Text) {
     text.line(format_args!("Total watches:{}", watches.len()));
 }
 
-/// `wchp`.
+/// The answer to `wchp`.
 pub(super) fn watches_by_path(engine: &Engine, text: &mut Text) {
     let by_path: BTreeMap<_, _> = engine.data_watches().by_path().iter().collect();
     for (path, conns) in by_path {
@@ -110,7 +111,7 @@ pub(super) fn watches_by_path(engine: &Engine, text: &mut Text) {
     text.line(format_args!(""));
 }
 
-/// `wchc`.
+/// The answer to `wchc`.
 pub(super) fn watches_by_session(engine: &Engine, text: &mut Text) {
     let by_conn: BTreeMap<_, _> = engine.data_watches().by_conn().iter().collect();
     for (conn, paths) in by_conn {

@@ -16,7 +16,7 @@ fn version(engine: &Engine) -> (&'static str, String) {
     (name, format!("{version}-zk-mutex-test-server-{}", env!("CARGO_PKG_VERSION")))
 }
 
-/// All that the real server takes for words.
+/// All words that the real server knows.
 const KNOWN: [&[u8; 4]; 18] = [
     b"conf", b"cons", b"crst", b"dirs", b"dump", b"envi", b"gtmk", b"hash", b"isro", b"mntr",
     b"ruok", b"srst", b"srvr", b"stat", b"stmk", b"wchc", b"wchp", b"wchs",
@@ -26,7 +26,7 @@ pub(super) fn is_word(bytes: &[u8; 4]) -> bool {
     KNOWN.contains(&bytes)
 }
 
-/// Who asks, and where.
+/// The connection that sent the word, and the server's address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) conn: ConnId,
@@ -78,12 +78,12 @@ impl Text {
     }
 
     fn add(&mut self, part: Arguments<'_>) {
-        let _ = self.0.write_fmt(part); // into a string nothing fails
+        let _ = self.0.write_fmt(part); // writing into a string cannot fail
     }
 }
 
-/// `srvr`, and, with the clients, `stat`. Requests are answered within the millisecond in which
-/// they are read: the latency is zero.
+/// The answer to `srvr`, and, with the clients, to `stat`. Requests are answered within the
+/// millisecond in which they are read, so the latency is zero.
 fn server(engine: &Engine, with_clients: Option<ConnId>, text: &mut Text) {
     let (name, version) = version(engine);
     text.line(format_args!("{name}: {version}"));

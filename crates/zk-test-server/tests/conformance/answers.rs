@@ -14,7 +14,7 @@ pub struct Reply {
     pub body: Body,
 }
 
-/// Lists whose order ZooKeeper leaves to a hash table are sorted.
+/// The body of a reply. Lists whose order ZooKeeper leaves to a hash table are sorted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     Empty,
@@ -32,7 +32,7 @@ pub enum Body {
     Other(Vec<u8>),
 }
 
-/// One part of a multi or multiRead.
+/// The result of one part of a multi or multiRead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Create(String),
@@ -71,7 +71,7 @@ impl PartialEq for Event {
     }
 }
 
-/// What came, in the order it came.
+/// The server's messages, in the order in which they came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     Reply(Reply),
@@ -96,8 +96,8 @@ pub fn children(path: &str) -> Event {
     Event { kind: Kind::ChildrenChanged, path: path.to_owned(), zxid: ANY }
 }
 
-/// A frame without its length; `opcode` tells what the request of an xid was. None: not as the
-/// protocol has it.
+/// Reads a frame without its length. `opcode` returns the operation of the request with this xid.
+/// None: the frame is not valid.
 pub fn read(frame: &[u8], root: &str, opcode: impl FnOnce(i32) -> Option<i32>) -> Option<Heard> {
     let mut from = Reader(frame);
     let (xid, zxid, err) = (from.i32()?, from.i64()?, from.i32()?);
@@ -105,7 +105,7 @@ pub fn read(frame: &[u8], root: &str, opcode: impl FnOnce(i32) -> Option<i32>) -
         -1 => Heard::Event(event(&mut from, root, zxid).filter(|_| zxid_fits(zxid) && err == 0)?),
         _ => {
             let opcode = opcode(xid)?;
-            // Most errors come alone.
+            // Most errors have no body.
             let alone = err != 0 && from.0.is_empty();
             let body = if alone { Body::Empty } else { body(opcode, &mut from, root)? };
             Heard::Reply(Reply { xid, zxid, err, body })
@@ -127,7 +127,7 @@ fn event(from: &mut Reader<'_>, root: &str, zxid: i64) -> Option<Event> {
         4 => Kind::ChildrenChanged,
         _ => return None,
     };
-    // Of the client's states, the server knows only "connected".
+    // Of a client's states, the server knows only "connected".
     (from.i32()? == 3).then_some(())?;
     Some(Event { kind, path: path(from, root)?, zxid })
 }
@@ -167,7 +167,7 @@ fn body(opcode: i32, from: &mut Reader<'_>, root: &str) -> Option<Body> {
     })
 }
 
-/// Parts, each behind a `MultiHeader`, and a last one that says "done".
+/// The parts of a multi, each behind a `MultiHeader`. The last header says that there are no more.
 fn outcomes(from: &mut Reader<'_>, root: &str) -> Option<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     loop {
@@ -213,7 +213,7 @@ fn nullable(from: &mut Reader<'_>) -> Option<Option<Vec<u8>>> {
     Some((!null).then_some(bytes))
 }
 
-/// A count and that many of what `field` reads.
+/// A count and as many items, each read by `field`.
 fn list<'a, T>(
     from: &mut Reader<'a>,
     mut field: impl FnMut(&mut Reader<'a>) -> Option<T>,

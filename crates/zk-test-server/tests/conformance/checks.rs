@@ -26,7 +26,7 @@ pub const RECONFIG_DISABLED: i32 = -123;
 pub const ALICE: &str = "alice:8y0lhh/7xkdEiwhX7vo9i+/Nmzc=";
 pub const BOB: &str = "bob:4rsXV9JgUbFl9ZE40xENilxlRV8=";
 
-/// Makes each request and compares the codes of all with those expected.
+/// Makes each request and compares all error codes with the expected ones.
 #[track_caller]
 pub fn codes(client: &mut Client, expected: &[(Req, i32)]) {
     let answers: Vec<i32> = expected.iter().map(|(request, _)| client.code(request)).collect();
@@ -64,7 +64,7 @@ pub fn new_stat(zxid: i64, data_length: i32) -> Stat {
     }
 }
 
-/// Without its times, which are checked here instead: they are the server's clock.
+/// A `Stat` without its times. They are checked here instead, against the server's clock.
 #[track_caller]
 pub fn timeless(stat: Stat) -> Stat {
     let now =
@@ -112,7 +112,7 @@ pub fn make(client: &mut Client, paths: &[&str]) {
     }
 }
 
-/// Nothing but these events has come.
+/// Checks that these events have come, and no others.
 #[track_caller]
 pub fn heard(client: &mut Client, events: &[Event]) {
     assert_eq!(client.events(), events);

@@ -1,5 +1,5 @@
-//! A blocking client without any manners of its own: it says what it is told to say and keeps what
-//! it hears, in order.
+//! A blocking client that does nothing by itself: it sends the requests of the scenario, and keeps
+//! all messages of the server in their order.
 use super::{
     answers::{self, Body, Event, Heard, Reply},
     requests::{Req, op},
@@ -12,26 +12,26 @@ use std::{
 };
 use zk_test_support::wire::{Framer, Next, Reader, Writer};
 
-/// For one answer of the server.
+/// The time that the server has for one answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
-/// Of sessions for which it plays no part, in milliseconds.
+/// The timeout of sessions in scenarios that do not depend on it, in milliseconds.
 const SESSION_TIMEOUT: i32 = 30_000;
 
-/// A connection's first frame.
+/// The connect request: a connection's first frame.
 #[derive(Clone, Debug)]
 pub struct Hello {
     pub protocol: i32,
-    /// The last zxid the client has seen.
+    /// The last zxid that the client has seen.
     pub seen: i64,
-    /// Milliseconds.
+    /// In milliseconds.
     pub timeout: i32,
     pub id: i64,
     pub password: Vec<u8>,
-    /// None: the field is left out, as clients before 3.4 do.
+    /// None: the field is left out, as by clients before 3.4.
     pub read_only: Option<bool>,
 }
 
-/// The server's answer to it.
+/// The server's answer to a connect request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
     pub protocol: i32,
@@ -42,7 +42,7 @@ pub struct Welcome {
 }
 
 impl Hello {
-    /// For a new session.
+    /// The connect request for a new session.
     pub fn new() -> Hello {
         Hello {
             protocol: 0,
@@ -54,7 +54,7 @@ impl Hello {
         }
     }
 
-    /// For the session of `client`.
+    /// The connect request for the session of `client`.
     pub fn again(client: &Client) -> Hello {
         Hello { id: client.welcome.id, password: client.welcome.password.clone(), ..Hello::new() }
     }
@@ -73,7 +73,7 @@ impl Hello {
         .frame()
     }
 
-    /// Connects and says it; None if the server closes the connection without a word.
+    /// Connects and sends the request; None if the server closes the connection without an answer.
     #[track_caller]
     pub fn say(&self, address: &str) -> Option<Client> {
         let mut client = Client::silent(address);
@@ -83,29 +83,29 @@ impl Hello {
     }
 }
 
-/// One connection, and its session, which is closed on drop.
+/// One connection and its session, which is closed on drop.
 pub struct Client {
     pub welcome: Welcome,
-    /// Events heard while a reply was awaited.
+    /// Events that came while the client waited for a reply.
     pub events: Vec<Event>,
     stream: TcpStream,
     framer: Framer,
     root: String,
     xid: i32,
-    /// Xids and opcodes of requests not answered yet.
+    /// Xids and opcodes of requests that are not answered yet.
     asked: VecDeque<(i32, i32)>,
     closed: bool,
 }
 
 impl Client {
-    /// A new session at `host:port` or `host:port/chroot`, whose paths then all are below the
-    /// chroot.
+    /// A new session at `host:port` or `host:port/chroot`. With a chroot, all its paths are below
+    /// the chroot.
     #[track_caller]
     pub fn connect(address: &str) -> Client {
         Hello::new().say(address).expect("a welcome")
     }
 
-    /// A connection on which nothing was said.
+    /// A connection on which nothing was sent.
     #[track_caller]
     pub fn silent(address: &str) -> Client {
         let (host, root) = address.split_at(address.find('/').unwrap_or(address.len()));
@@ -126,7 +126,7 @@ impl Client {
         }
     }
 
-    /// Reads the answer to a hello said as bytes.
+    /// Reads the answer to a connect request that was sent as bytes.
     #[track_caller]
     pub fn welcomed(&mut self) -> Welcome {
         self.welcome().expect("a welcome");
@@ -162,7 +162,8 @@ impl Client {
         self.stream.local_addr().expect("an address").ip().to_string()
     }
 
-    /// Sends bytes as they are. (Where that fails the connection is closed, as reading will tell.)
+    /// Sends these bytes. (An error here means that the connection is closed; the next read finds
+    /// it.)
     pub fn say(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
@@ -186,22 +187,22 @@ impl Client {
         self.say(&packet);
     }
 
-    /// Tells what a reply belongs to whose request was sent as bytes.
+    /// Announces the reply to a request that was sent as bytes.
     pub fn expect(&mut self, xid: i32, opcode: i32) {
         self.asked.push_back((xid, opcode));
     }
 
-    /// The opcodes of requests without an answer so far.
+    /// The opcodes of requests that are not answered yet.
     pub fn unanswered(&self) -> Vec<i32> {
         self.asked.iter().map(|(_, opcode)| *opcode).collect()
     }
 
-    /// Expects no answer to them any more.
+    /// Expects no answers to the requests so far.
     pub fn forget(&mut self) {
         self.asked.clear();
     }
 
-    /// The next thing the server says.
+    /// The next message of the server.
     #[track_caller]
     pub fn next(&mut self) -> Heard {
         let Some(frame) = self.frame() else { return Heard::Closed };
@@ -215,7 +216,7 @@ impl Client {
         })
     }
 
-    /// The next reply, past events, which are kept; None if the connection is closed.
+    /// The next reply. Events before it are kept. None if the connection is closed.
     #[track_caller]
     pub fn reply(&mut self) -> Option<Reply> {
         loop {
@@ -254,15 +255,15 @@ impl Client {
         self.call(request).err
     }
 
-    /// The events heard so far: what others have caused and had acknowledged before this is among
-    /// them.
+    /// All events so far. They include those of other clients' changes that were acknowledged
+    /// before this call.
     #[track_caller]
     pub fn events(&mut self) -> Vec<Event> {
         self.good(&Req::Ping);
         std::mem::take(&mut self.events)
     }
 
-    /// Reads to the end of the connection: what comes before it.
+    /// All messages up to the end of the connection.
     #[track_caller]
     pub fn rest(&mut self) -> Vec<Heard> {
         let mut heard = Vec::new();
@@ -274,7 +275,7 @@ impl Client {
         }
     }
 
-    /// All bytes to the end of the connection, for what comes in no frames.
+    /// All bytes up to the end of the connection, for answers that have no frames.
     pub fn raw(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.stream.read_to_end(&mut bytes).expect("an end of the connection");

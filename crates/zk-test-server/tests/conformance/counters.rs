@@ -1,4 +1,4 @@
-//! The end of the numbers: what follows 2147483647.
+//! The end of the numbers of sequential nodes: what follows 2147483647.
 use super::{
     answers::{Body, Outcome},
     checks::*,
@@ -24,13 +24,13 @@ fn counted(next: i32) -> (Server, Client) {
     (server, client)
 }
 
-/// The number in the name of a node below `PARENT` made as `prefix`.
+/// The number in the name of a node that was made below `PARENT` with this prefix.
 #[track_caller]
 fn number(path: &str, prefix: &str) -> i32 {
     let digits =
         path.strip_prefix(prefix).unwrap_or_else(|| panic!("{path} is not below {prefix}"));
     let number: i32 = digits.parse().unwrap_or_else(|e| panic!("{path}: {e}"));
-    // Ten digits, and a minus if there is one.
+    // Ten digits, with a minus for a negative number.
     assert_eq!(digits, format!("{number:010}"));
     number
 }
@@ -49,7 +49,7 @@ fn serial_creates_stick_at_the_end() {
     for expected in [i32::MAX - 2, i32::MAX - 1, i32::MAX] {
         assert_eq!(next("a-", &numbered), Ok(expected));
     }
-    // From here on all names with the same beginning are the same.
+    // From here on all names with the same prefix are the same name.
     assert_eq!(next("a-", &numbered), Err(NODE_EXISTS));
     for prefix in ["b-", "c-", "d-"] {
         assert_eq!(next(prefix, &numbered), Ok(i32::MAX));
@@ -64,7 +64,7 @@ fn serial_creates_stick_at_the_end() {
     for (kind, create) in others.into_iter().enumerate() {
         assert_eq!(next(&format!("kind-{kind}-"), create), Ok(i32::MAX));
     }
-    // Deletes do not turn it back.
+    // Deletes do not set the counter back.
     client.good(&delete(&format!("{PARENT}/a-{}", i32::MAX)));
     assert_eq!(
         made(&mut client, &sequential(&format!("{PARENT}/a-"))).0,
@@ -84,9 +84,9 @@ fn creates_of_one_multi_wrap() {
             })),
             other => panic!("{other:?}"),
         };
-    // Within one multi each part sees the parent as the part before has left it.
+    // Within one multi each part sees the parent as the part before it has left it.
     assert_eq!(numbers(4), [Ok(i32::MAX - 1), Ok(i32::MAX), Ok(i32::MIN), Ok(i32::MIN + 1)]);
-    // But what has wrapped is never stored.
+    // A wrapped number is never stored.
     assert_eq!(numbers(2), [Err(NODE_EXISTS), Err(RUNTIME_INCONSISTENCY)]);
     let prefix = format!("{PARENT}/m-");
     let parts = vec![create(&format!("{PARENT}/x")), sequential(&prefix), sequential(&prefix)];
@@ -100,8 +100,8 @@ fn creates_of_one_multi_wrap() {
     assert_eq!(made(&mut client, &sequential(&prefix)).0, format!("{prefix}{}", i32::MAX));
 }
 
-/// Chance decides how far two creates overlap. If the create before is not stored yet, the next
-/// number follows its number. If it is stored, the next number is the last one that there is.
+/// How far two creates overlap is random. If the create before is not stored yet, the next number
+/// follows its number. If it is stored, the next number is the highest that exists.
 fn pipelined_creates_wrap_while_they_overlap() {
     const BATCH: usize = 50;
     let (_server, mut client) = counted(i32::MAX - 1);
@@ -117,7 +117,7 @@ fn pipelined_creates_wrap_while_they_overlap() {
             let number = number(&path, &prefix(at));
             let allowed = match last {
                 Some(last) => vec![last.wrapping_add(1), i32::MAX],
-                // Nothing is under way.
+                // No create is in progress.
                 None => vec![if batch == 0 { i32::MAX - 1 } else { i32::MAX }],
             };
             assert!(
@@ -131,7 +131,7 @@ fn pipelined_creates_wrap_while_they_overlap() {
             break;
         }
     }
-    assert_eq!(seen.len(), 2, "not a number has wrapped: {seen:?}");
+    assert_eq!(seen.len(), 2, "no number has wrapped: {seen:?}");
     assert_eq!(
         made(&mut client, &sequential(&format!("{PARENT}/end-"))).0,
         format!("{PARENT}/end-{}", i32::MAX)
@@ -140,13 +140,13 @@ fn pipelined_creates_wrap_while_they_overlap() {
 
 fn a_counter_that_sticks_hides_creates_from_the_stat() {
     let (_server, mut client) = counted(i32::MAX);
-    // What clients are told is twice the creates less the children, as far as 32 bits go.
+    // Clients see twice the number of creates less the number of children, in 32 bits.
     let told = |children: i32| i32::MAX.wrapping_mul(2).wrapping_sub(children);
     let before = stat(&mut client, PARENT);
     assert_eq!(before.cversion, told(0));
     let a = format!("{PARENT}/a");
     client.good(&create(&a));
-    // Not even its transaction is noted.
+    // Not even the transaction of the create is noted.
     let expected = Stat { cversion: told(1), num_children: 1, ..before };
     assert_eq!(stat(&mut client, PARENT), expected);
     let gone = zxid(&mut client, &delete(&a));

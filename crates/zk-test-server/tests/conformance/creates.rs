@@ -1,5 +1,4 @@
-//! The creates: four opcodes, seven modes, numbers, and what the Stats of node and parent say of
-//! it.
+//! The creates: four opcodes, seven modes, sequential numbers, and the Stats of node and parent.
 use super::{
     answers::{Body, Reply},
     checks::*,
@@ -24,9 +23,9 @@ fn each_opcode_with_each_mode() {
     let mut client = Client::connect(&Shared::chroot());
     let session = client.id();
     let bad = Err(BAD_ARGUMENTS);
-    // For each opcode and its flags: the owner of the node and whether it has a number. (Of
-    // containers and nodes with a time to live, whose owner is a special number inside the server,
-    // no client is told.)
+    // For each opcode and its flags: the owner of the node, and whether it has a number. (The owner
+    // of a container or of a node with a time to live is a special number inside the server, which
+    // clients do not see.)
     type Owner = (i64, bool);
     let expected: [(i32, i32, Result<Owner, i32>); 28] = [
         (CREATE, PERSISTENT, Ok((0, false))),
@@ -107,7 +106,7 @@ fn the_parents_stat_counts_changes() {
         stat(&mut client),
         Stat { cversion: 3, num_children: 1, pzxid: gone, ..new_stat(p, 0) }
     );
-    // Grandchildren and failures count for nothing, data and ACL have their own versions.
+    // Grandchildren and failures do not count. Data and ACL have versions of their own.
     let set = zxid(&mut client, &set_data("/p", b"12345"));
     client.good(&create("/p/b/c"));
     codes(&mut client, &[(create("/p/b"), NODE_EXISTS), (delete("/p/x"), NO_NODE)]);
@@ -118,7 +117,7 @@ fn the_parents_stat_counts_changes() {
     client.good(&set_acl("/p", &open()));
     client.good(&set_acl("/p", &open()));
     assert_eq!(stat(&mut client), Stat { aversion: 2, ..changed });
-    // Both counts of a failed multi stay as they were.
+    // A failed multi leaves both counts as they were.
     client.good(&Req::Multi(vec![create("/p/m"), delete("/p/x")]));
     assert_eq!(stat(&mut client), Stat { aversion: 2, ..changed });
 }
@@ -132,7 +131,7 @@ fn numbers_come_from_the_parents_count_of_creates() {
         assert_eq!(made(client, &create).0, expected);
         expected
     };
-    // Any create counts, a delete does not, and neither does a create that fails.
+    // Each create counts. A delete does not count, and neither does a create that fails.
     let first = next(&mut client, sequential("/p/n-"), "0000000001");
     next(&mut client, ephemeral("/p/e-").flags(EPHEMERAL_SEQUENTIAL), "0000000002");
     client.good(&delete(&first));
@@ -143,12 +142,12 @@ fn numbers_come_from_the_parents_count_of_creates() {
     codes(&mut client, &[(create("/p/c"), NODE_EXISTS), (sequential("/p/x/n-"), NO_NODE)]);
     next(&mut client, create_ttl("/p/t-", HOUR).flags(SEQUENTIAL_TTL), "0000000006");
     next(&mut client, create2("/p/n-").flags(SEQUENTIAL), "0000000007");
-    // A name with that number may be taken.
+    // A name with the next number may exist already.
     client.good(&create("/p/n-0000000009"));
     assert_eq!(client.code(&sequential("/p/n-")), NODE_EXISTS);
     client.good(&create("/p/other"));
     next(&mut client, sequential("/p/n-"), "0000000010");
-    // A parent made again counts anew.
+    // A parent that was deleted and created again counts from zero.
     client.good(&create("/q"));
     next(&mut client, sequential("/q/n-"), "0000000000");
     client.good(&delete("/q/n-0000000000"));
@@ -168,7 +167,7 @@ fn numbers_are_appended_to_any_name() {
     {
         assert_eq!(made(&mut client, &sequential(name)).0, format!("{made_of_it}{count:010}"));
     }
-    // But the whole has to be a path.
+    // But the whole name has to be a valid path.
     codes(&mut client, &[(sequential("/p//"), NO_NODE), (sequential("/p/a\u{1}"), BAD_ARGUMENTS)]);
 }
 

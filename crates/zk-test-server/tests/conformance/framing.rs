@@ -1,4 +1,4 @@
-//! Frames: how long they may be, and how they may come.
+//! Frames: their longest length, and the pieces in which they may arrive.
 use super::{
     answers::{Body, Heard},
     checks::*,
@@ -17,7 +17,7 @@ scenarios![
     requests_are_answered_in_their_order,
 ];
 
-/// `jute.maxbuffer`, where nothing is set.
+/// `jute.maxbuffer`, by default.
 const LONGEST: usize = 0xf_ffff;
 
 /// A create whose frame has this length.
@@ -50,7 +50,7 @@ fn a_longer_one_closes_the_connection() {
     let mut client = Hello::again(&client).say(&address).unwrap();
     codes(&mut client, &[(exists("/a"), NO_NODE), (exists("/e"), 0)]);
     client.close();
-    // The length alone is enough, on a new connection too.
+    // The length alone is enough, also on a new connection.
     for length in [LONGEST as i32 + 1, i32::MAX, -1, i32::MIN] {
         let mut client = Client::connect(&address);
         client.say(&length.to_be_bytes());
@@ -82,7 +82,7 @@ fn frames_may_come_in_pieces_or_many_at_once() {
     }
     client.expect(2, op::EXISTS);
     assert!(matches!(client.next(), Heard::Reply(reply) if reply.err == 0));
-    // One packet, a frame and a half, then the other half.
+    // One packet with a frame and a half, then the other half.
     let cut = frame.len() / 2;
     client.say(&[&frame, &frame[..cut]].concat());
     client.expect(2, op::EXISTS);
@@ -90,14 +90,14 @@ fn frames_may_come_in_pieces_or_many_at_once() {
     client.say(&frame[cut..]);
     client.expect(2, op::EXISTS);
     assert!(matches!(client.next(), Heard::Reply(reply) if reply.err == 0));
-    // The hello too.
+    // The connect request may come in pieces, too.
     let mut silent = Client::silent(&address);
     for byte in Hello::new().frame() {
         silent.say(&[byte]);
     }
     let welcome = silent.welcomed();
     assert_ne!(welcome.id, 0);
-    // And requests behind it, before it was answered.
+    // Requests may follow the connect request before it was answered.
     let mut silent = Client::silent(&address);
     silent.say(
         &[Hello::new().frame(), exists("/a").frame(1, root), delete("/a").frame(2, root)].concat(),

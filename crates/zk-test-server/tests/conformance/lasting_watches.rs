@@ -1,5 +1,5 @@
-//! addWatch: watches that fire again and again, of one node or of all below it; and removeWatches
-//! and checkWatches.
+//! addWatch: watches that fire again and again, of one node or of all nodes below it; and
+//! removeWatches and checkWatches.
 use super::{
     answers::{Body, Event, changed, children, created, deleted},
     checks::*,
@@ -34,7 +34,7 @@ pub fn tests() -> Vec<Test> {
     all
 }
 
-/// Makes each write, and compares the events the client hears after it.
+/// Makes each write, and compares the events that the client gets after it.
 #[track_caller]
 fn after_each(client: &mut Client, other: &mut Client, writes: &[(Req, Vec<Event>)]) {
     for (write, events) in writes {
@@ -102,7 +102,7 @@ fn watches_of_several_kinds_on_one_node() {
     let address = Shared::chroot();
     let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
     make(&mut other, &["/p", "/p/c"]);
-    // A recursive watch above and one-shot watches below: one event for each change of a node.
+    // A recursive watch above, and one-shot watches below: one event for each change of a node.
     client.good(&add_watch("/p", RECURSIVE_WATCH));
     client.good(&watch_data("/p/c"));
     client.good(&watch_children("/p/c"));
@@ -116,7 +116,7 @@ fn watches_of_several_kinds_on_one_node() {
             (delete("/p/c/e"), vec![deleted("/p/c/e")]),
         ],
     );
-    // Recursive above, persistent below.
+    // A recursive watch above, and a persistent one below.
     client.good(&add_watch("/p/c", PERSISTENT_WATCH));
     after_each(
         &mut client,
@@ -128,7 +128,7 @@ fn watches_of_several_kinds_on_one_node() {
             (create("/p/c"), vec![created("/p/c")]),
         ],
     );
-    // Two recursive ones.
+    // Two recursive watches.
     client.good(&add_watch("/p/c", RECURSIVE_WATCH));
     // In 3.9 the persistent one stands beside them.
     let with_children = |event| if is_39() { vec![event, children("/p/c")] } else { vec![event] };
@@ -184,7 +184,7 @@ fn a_one_shot_watch_takes_the_place_of_a_lasting_one() {
             (create("/p/c"), vec![]),
         ],
     );
-    // Of a recursive watch the half that knows deleted nodes as parents is left.
+    // The half of a recursive watch that sees deleted nodes as parents is left.
     client.good(&add_watch("/p", RECURSIVE_WATCH));
     client.good(&watch_exists("/p"));
     after_each(
@@ -245,7 +245,8 @@ fn watches_are_removed_by_kind() {
     let lasting = add_watch("/p", PERSISTENT_WATCH);
     let recursive = add_watch("/p", RECURSIVE_WATCH);
     let one_shot = [watch_data("/p"), watch_children("/p")];
-    // The watches set, those removed, whether data and child watches are left.
+    // The watches that are set, the kind that is removed, and whether data and child watches are
+    // left.
     for (set, removed, data_left, children_left) in [
         (&one_shot[..1], DATA_WATCHES, false, false),
         (&one_shot[1..], CHILD_WATCHES, false, false),
@@ -275,16 +276,16 @@ fn watches_are_removed_by_kind() {
                 (check_watches("/p", ANY_WATCHES), left(data_left || children_left)),
             ],
         );
-        // The failing half of a removal of any kind does not spoil it.
+        // If one half of a removal fails, the other half still works.
         client.code(&remove_watches("/p", ANY_WATCHES));
         other.good(&set_data("/p", b""));
         heard(&mut client, &[]);
     }
 }
 
-/// `checkWatches` looks for the path, and for the asking connection only in the modes of its own
-/// lasting watches.
-fn whoever_watches_a_node_makes_a_check_succeed() {
+/// `checkWatches` finds the watches of any connection on the path. Only for lasting watches it
+/// uses the asking connection's own.
+fn a_check_succeeds_by_the_watch_of_another_connection() {
     let address = Shared::chroot();
     let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
     make(&mut other, &["/p", "/p/c"]);
@@ -342,7 +343,7 @@ fn removed_watches_are_silent() {
     make(&mut other, &["/p"]);
     client.good(&add_watch("/p", RECURSIVE_WATCH));
     client.good(&remove_watches("/p", CHILD_WATCHES));
-    // What the data half fires for.
+    // The events of the data half.
     after_each(
         &mut client,
         &mut other,
@@ -354,7 +355,7 @@ fn removed_watches_are_silent() {
     );
     client.good(&add_watch("/p", RECURSIVE_WATCH));
     client.good(&remove_watches("/p", DATA_WATCHES));
-    // And the child half.
+    // The events of the child half.
     after_each(
         &mut client,
         &mut other,

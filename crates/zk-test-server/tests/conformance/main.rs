@@ -1,5 +1,5 @@
-//! The conformance suite: what a ZooKeeper server answers, written once, run against the real one
-//! and the embedded one.
+//! The conformance suite: how a ZooKeeper server answers. Each scenario is written once and runs
+//! against the real server and the embedded one.
 //!
 //! Each scenario is a plain function named in its module's `scenarios![..]` table, and runs in a
 //! process of its own (`zk-test-support`). The expected answers were taken from the real server

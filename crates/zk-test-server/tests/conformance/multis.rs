@@ -1,4 +1,4 @@
-//! multi, which does all or nothing, and multiRead.
+//! multi, which does everything or nothing, and multiRead.
 use super::{
     answers::{Body, Outcome, Outcome::*, Reply, children, created, deleted},
     checks::*,
@@ -10,7 +10,7 @@ use zk_test_support::{Shared, raw::Stat, scenarios};
 scenarios![
     all_parts_have_one_zxid,
     the_kinds_of_creates_in_a_multi,
-    a_part_sees_what_those_before_it_did,
+    a_part_sees_the_changes_of_the_parts_before_it,
     the_first_error_undoes_all,
     a_failed_multi_leaves_no_trace,
     numbers_in_a_multi,
@@ -136,7 +136,7 @@ fn the_kinds_of_creates_in_a_multi() {
     client.close();
 }
 
-fn a_part_sees_what_those_before_it_did() {
+fn a_part_sees_the_changes_of_the_parts_before_it() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/a", "/a/b"]);
     let parts = vec![
@@ -151,7 +151,7 @@ fn a_part_sees_what_those_before_it_did() {
     let expected = [made("/x"), made("/x/y"), Delete, Delete, made("/x"), Check];
     assert_eq!(results(&mut client, parts), expected);
     assert_eq!(results(&mut client, vec![delete("/a/b"), delete("/a")]), [Delete, Delete]);
-    // An ephemeral parent, an ACL, a version of the same multi.
+    // A part sees an ephemeral parent, an ACL and a version of the same multi.
     let readable = [acl(1, "world", "anyone")];
     for (parts, code) in [
         (vec![ephemeral("/e"), create("/e/c")], NO_CHILDREN_FOR_EPHEMERALS),
@@ -195,7 +195,7 @@ fn the_first_error_undoes_all() {
             parts.insert(at, part.clone());
             let last = client.good(&Req::Ping).zxid;
             let reply = client.call(&Req::Multi(parts));
-            // The reply itself tells of no error.
+            // The reply's header has no error.
             assert_eq!(
                 (reply.err, reply.body),
                 (0, Body::Results(failure(4, at, code))),
@@ -211,7 +211,8 @@ fn the_first_error_undoes_all() {
 fn a_failed_multi_leaves_no_trace() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/a", "/a/b"]);
-    // One packet: the writes behind the failed multi are looked at while it is still under way.
+    // One packet: the server prepares the writes behind the failed multi while the multi is in
+    // progress.
     let failing = Req::Multi(vec![
         delete("/a/b"),
         create("/a/n-").flags(SEQUENTIAL),
@@ -293,7 +294,7 @@ fn parts_that_are_not_allowed() {
         vec![create("/b"), exists("/a")],
         vec![create("/b"), get_data("/a")],
         vec![get_data("/a"), create("/b")],
-        // Flags of a time to live without one.
+        // Flags of a time to live, but no time.
         vec![create("/b"), create("/c").flags(TTL)],
     ] {
         let reply = client.call(&Req::Multi(parts.clone()));
@@ -350,7 +351,7 @@ fn a_multi_read_answers_each_part_for_itself() {
     ];
     assert_eq!(reply.body, Body::Results(expected.to_vec()));
     assert!(reply.zxid >= before);
-    // No watch is set by it, whatever its parts say.
+    // The multiRead sets no watch, whatever its parts ask for.
     client.good(&set_data("/a", b""));
     heard(&mut client, &[]);
 }

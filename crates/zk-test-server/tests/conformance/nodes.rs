@@ -1,4 +1,4 @@
-//! Reads and writes of nodes that are there.
+//! Reads and writes of nodes that exist.
 use super::{
     answers::{Body, Heard, children, deleted},
     checks::*,
@@ -9,15 +9,15 @@ use zk_test_support::{Shared, raw::Stat, scenarios};
 
 scenarios![
     set_data_counts_versions,
-    delete_asks_for_version_and_children,
-    reads_tell_the_same_stat,
-    children_are_told_with_or_without_stat,
+    delete_checks_version_and_children,
+    reads_return_the_same_stat,
+    children_are_listed_with_or_without_stat,
     a_check_that_succeeds_is_never_answered,
     sync_gives_back_its_path,
     all_below_are_counted,
-    a_session_is_told_its_ephemeral_nodes,
+    a_session_lists_its_ephemeral_nodes,
     ephemeral_nodes_go_with_their_session,
-    others_hear_of_all_that_goes_with_a_session,
+    watchers_get_an_event_for_each_node_of_an_ended_session,
 ];
 
 fn set_data_counts_versions() {
@@ -46,11 +46,11 @@ fn set_data_counts_versions() {
     assert_eq!(stat(&mut client, "/a").mzxid, last);
 }
 
-fn delete_asks_for_version_and_children() {
+fn delete_checks_version_and_children() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/a", "/a/b"]);
     client.good(&set_data("/a", b"1"));
-    // The children's and the list's versions play no part.
+    // The versions of the children and of the ACL do not matter.
     client.good(&set_acl("/a", &open()));
     let wrong = [0, 2, -2, i32::MIN];
     codes(&mut client, &wrong.map(|version| (delete_version("/a", version), BAD_VERSION)));
@@ -77,7 +77,7 @@ fn delete_asks_for_version_and_children() {
     check_codes(&mut client, &[(check("/a", -1), NO_NODE)]);
 }
 
-fn reads_tell_the_same_stat() {
+fn reads_return_the_same_stat() {
     let mut client = Client::connect(&Shared::chroot());
     client.good(&ephemeral("/e").data(b"data"));
     make(&mut client, &["/a", "/a/1", "/a/2"]);
@@ -98,7 +98,7 @@ fn reads_tell_the_same_stat() {
     client.close();
 }
 
-fn children_are_told_with_or_without_stat() {
+fn children_are_listed_with_or_without_stat() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/a", "/a/z", "/a/é", "/a/b", "/a/b/below", "/ab", "/a/B"]);
     client.good(&ephemeral("/a/e"));
@@ -154,7 +154,7 @@ fn all_below_are_counted() {
     client.close();
 }
 
-fn a_session_is_told_its_ephemeral_nodes() {
+fn a_session_lists_its_ephemeral_nodes() {
     let address = Shared::chroot();
     let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
     make(&mut client, &["/d", "/dir"]);
@@ -176,14 +176,14 @@ fn a_session_is_told_its_ephemeral_nodes() {
     for prefix in ["", " ", "\t\n"] {
         assert_eq!(told(&mut client, prefix), all, "{prefix:?}");
     }
-    // A prefix is one of the text, not of the tree; it need not exist.
+    // A prefix is one of the text, not of the tree. No node needs to have this path.
     assert_eq!(told(&mut client, "/"), all);
     assert_eq!(told(&mut client, "/d"), ["/d/1", "/d/s0000000001", "/dir/1"]);
     assert_eq!(told(&mut client, "/d/"), ["/d/1", "/d/s0000000001"]);
     assert_eq!(told(&mut client, "/d/1"), ["/d/1"]);
     assert_eq!(told(&mut client, "/nothing"), [""; 0]);
     assert_eq!(told(&mut client, "nothing"), [""; 0]);
-    // Whoever deletes one.
+    // It does not matter which client deletes the node.
     other.good(&delete("/d/1"));
     assert_eq!(told(&mut client, "/d/"), ["/d/s0000000001"]);
     assert_eq!(told(&mut other, ""), ["/d/other"]);
@@ -204,14 +204,15 @@ fn ephemeral_nodes_go_with_their_session() {
     other.good(&ephemeral("/d/8"));
     let end = client.close().zxid;
     assert_eq!(names(&mut other, "/d"), ["8"]);
-    // Twenty-two creates, twenty-one deletes; all deletes of the close are one transaction.
+    // Twenty-two creates and twenty-one deletes. The close deletes all its nodes in one
+    // transaction.
     let left = Stat { cversion: 43, num_children: 1, pzxid: end, ..new_stat(made, 0) };
     assert_eq!(stat(&mut other, "/d"), left);
     other.close();
 }
 
-/// In the order of a hash table, whether the session is closed or expires.
-fn others_hear_of_all_that_goes_with_a_session() {
+/// The events come in the order of a hash table, whether the session is closed or expires.
+fn watchers_get_an_event_for_each_node_of_an_ended_session() {
     let address = Shared::chroot();
     let mut other = Client::connect(&address);
     make(&mut other, &["/d", "/d/one", "/d/two"]);
@@ -221,7 +222,7 @@ fn others_hear_of_all_that_goes_with_a_session() {
         for path in paths.iter().map(String::as_str).chain(["/d/one/e"]) {
             client.good(&ephemeral(path));
         }
-        // One-shot watches of a node and of the parents, and lasting ones of both kinds.
+        // One-shot watches on nodes and on their parents, and lasting watches of both kinds.
         other.good(&watch_data("/d/two/7"));
         other.good(&watch_children("/d/two"));
         other.good(&add_watch("/d/one", PERSISTENT_WATCH));
@@ -238,7 +239,7 @@ fn others_hear_of_all_that_goes_with_a_session() {
             Heard::Event(event) => event,
             heard => panic!("{heard:?}"),
         }));
-        // A parent's event follows its child's.
+        // The event of a parent follows that of its child.
         let at = |path: &str| events.iter().position(|event| event.path == path).expect(path);
         assert_eq!(at("/d/one"), at("/d/one/e") + 1);
         assert!(events[at("/d/two") - 1].path.starts_with("/d/two/"), "{events:?}");

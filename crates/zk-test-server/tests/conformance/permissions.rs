@@ -1,4 +1,5 @@
-//! Who may do what: credentials of connections, lists of nodes, and what each operation asks for.
+//! Permissions: the credentials of connections, the ACLs of nodes, and the permission that each
+//! operation needs.
 use super::{
     answers::{Body, Heard},
     checks::*,
@@ -8,15 +9,15 @@ use super::{
 use zk_test_support::{Server, Shared, raw::Acl, scenarios};
 
 scenarios![
-    each_operation_asks_for_its_permission,
-    credentials_are_added_and_told,
+    each_operation_needs_its_permission,
+    credentials_are_added_and_listed,
     credentials_of_an_unknown_scheme_close_the_connection,
     the_scheme_auth_stands_for_all_credentials,
     lists_are_set_and_read_with_their_version,
-    digests_are_masked_for_those_who_may_not_set_the_list,
+    digests_are_masked_for_clients_that_may_not_set_the_list,
     addresses_are_matched_by_their_first_bits,
     duplicates_in_a_list_are_dropped,
-    a_multi_asks_for_each_permission,
+    a_multi_needs_each_permission,
     the_superuser_may_do_everything,
 ];
 
@@ -34,7 +35,7 @@ fn world(perms: i32) -> Acl {
     acl(perms, "world", "anyone")
 }
 
-fn each_operation_asks_for_its_permission() {
+fn each_operation_needs_its_permission() {
     let address = Shared::chroot();
     let (mut client, mut owner) = (Client::connect(&address), Client::connect(&address));
     owner.good(&auth("digest", "alice:wonder"));
@@ -80,13 +81,13 @@ fn each_operation_asks_for_its_permission() {
             (exists("/n"), exists_code),
         ],
     );
-    // The parent's list counts, not the node's: it may go.
+    // For a delete the parent's ACL counts, not the node's.
     codes(&mut client, &[(delete("/n/child"), NO_AUTH), (create("/n/x"), NO_AUTH)]);
     client.good(&create("/mine").acl(&[acl(31, "digest", BOB)]));
     codes(&mut client, &[(get_data("/mine"), NO_AUTH), (delete("/mine"), 0)]);
 }
 
-fn credentials_are_added_and_told() {
+fn credentials_are_added_and_listed() {
     let mut client = Client::connect(&Shared::chroot());
     let ip = ("ip".to_owned(), client.local_ip());
     let user = |name: &str| ("digest".to_owned(), name.to_owned());
@@ -94,7 +95,7 @@ fn credentials_are_added_and_told() {
     let reply = client.good(&auth("digest", "alice:wonder"));
     assert_eq!((reply.xid, reply.zxid, reply.body), (-4, 0, Body::Empty));
     assert_eq!(client.body(&Req::WhoAmI), Body::Who(vec![user("alice"), ip.clone()]));
-    // Again, and of the same address: nothing new. A wrong password is other credentials.
+    // The same credentials again change nothing. A wrong password makes other credentials.
     client.good(&auth("digest", "alice:wonder"));
     client.good(&auth("ip", "anything"));
     client.good(&auth("digest", "alice:wrong"));
@@ -112,7 +113,7 @@ fn credentials_of_an_unknown_scheme_close_the_connection() {
         let reply = client.call(&auth(scheme, "alice:wonder"));
         assert_eq!((reply.xid, reply.zxid, reply.err), (-4, 0, AUTH_FAILED), "{scheme}");
         assert_eq!(client.next(), Heard::Closed);
-        // The session is not harmed.
+        // The session still lives.
         let mut again = Hello::again(&client).say(&address).unwrap();
         assert_eq!(stat(&mut again, "/e").ephemeral_owner, client.id());
         again.close();
@@ -138,7 +139,7 @@ fn the_scheme_auth_stands_for_all_credentials() {
     found.sort_by_key(key);
     expected.sort_by_key(key);
     assert_eq!(found, expected);
-    // Two that stand for the same are two.
+    // Two entries stay two, although they stand for the same credentials.
     client.good(&create("/b").acl(&[acl(31, "auth", "x"), acl(31, "auth", "y")]));
     assert_eq!(list(&mut client, "/b").len(), 4);
 }
@@ -164,13 +165,13 @@ fn lists_are_set_and_read_with_their_version() {
     let Body::Acl(list, stat) = client.body(&get_acl("/a")) else { panic!() };
     assert_eq!(list, [world(1), alice(31), acl(4, "ip", "10.0.0.0/8")]);
     assert_eq!(Body::Stat(timeless(stat)), expected(3));
-    // Bits that mean nothing are kept.
+    // Bits without a meaning are kept.
     client.good(&set_acl("/a", &[world(-1)]));
     let Body::Acl(list, _) = client.body(&get_acl("/a")) else { panic!() };
     assert_eq!(list, [world(-1)]);
 }
 
-fn digests_are_masked_for_those_who_may_not_set_the_list() {
+fn digests_are_masked_for_clients_that_may_not_set_the_list() {
     let address = Shared::chroot();
     let mut client = Client::connect(&address);
     let lists = |client: &mut Client, list: &[Acl]| {
@@ -243,7 +244,7 @@ fn duplicates_in_a_list_are_dropped() {
     }
 }
 
-fn a_multi_asks_for_each_permission() {
+fn a_multi_needs_each_permission() {
     use super::answers::Outcome::*;
     let mut client = Client::connect(&Shared::chroot());
     client.good(&create("/locked").acl(&[world(READ)]));
@@ -281,7 +282,7 @@ fn the_superuser_may_do_everything() {
     client.good(&set_acl("/n", &[world(READ)]));
     assert_eq!(client.code(&create("/a").acl(&[acl(31, "super", "")])), INVALID_ACL);
     client.good(&delete("/n/child"));
-    // The scheme `auth` stands for the digests alone.
+    // The scheme `auth` stands only for the digests.
     client.good(&create("/mine").acl(&[acl(31, "auth", "")]));
     let Body::Acl(list, _) = client.body(&get_acl("/mine")) else { panic!() };
     assert!(list.iter().all(|entry| entry.scheme == "digest"), "{list:?}");

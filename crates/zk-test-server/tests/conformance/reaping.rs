@@ -13,7 +13,7 @@ scenarios![
     only_a_container_that_was_used_goes,
     a_node_goes_after_its_time_to_live,
     children_keep_a_node_and_changes_renew_its_time,
-    what_reaping_does_to_the_parent,
+    effects_of_reaping_on_the_parent,
 ];
 
 const SOON: Duration = Duration::from_secs(20);
@@ -29,8 +29,8 @@ fn until_gone(client: &mut Client, path: &str) {
     until(&format!("{path} goes"), SOON, || (client.code(&exists(path)) == NO_NODE).then_some(()));
 }
 
-/// Looks for empty containers and old nodes have happened since this was called.
-fn after_a_look(client: &mut Client) {
+/// Waits until the server has checked for empty containers and expired nodes since this call.
+fn after_a_check(client: &mut Client) {
     for _ in 0..2 {
         client.good(&container("/look"));
         client.good(&create("/look/c"));
@@ -41,7 +41,8 @@ fn after_a_look(client: &mut Client) {
 
 fn a_container_goes_when_its_last_child_has_gone() {
     let (_server, mut client) = server();
-    // However it was made; a container in a container goes first.
+    // It does not matter how the container was made. The inner one of two containers is deleted
+    // first.
     let containers = [
         container("/c"),
         container("/plain-flags").flags(PERSISTENT),
@@ -53,9 +54,9 @@ fn a_container_goes_when_its_last_child_has_gone() {
         client.good(&container(&format!("{path}/inner")));
         client.good(&create(&format!("{path}/inner/1")));
         client.good(&ephemeral(&format!("{path}/inner/2")));
-        after_a_look(&mut client);
+        after_a_check(&mut client);
         client.good(&delete(&format!("{path}/inner/1")));
-        after_a_look(&mut client);
+        after_a_check(&mut client);
         assert_eq!(names(&mut client, &path), ["inner"]);
         client.good(&watch_exists(&path));
         client.good(&watch_exists(&format!("{path}/inner")));
@@ -71,20 +72,20 @@ fn only_a_container_that_was_used_goes() {
     client.good(&container("/fresh"));
     client.good(&container("/fresh-data").data(b"1"));
     client.good(&set_data("/fresh-data", b"2"));
-    // Flags alone make no container of a plain node.
+    // Flags alone do not make a container of a plain node.
     for (path, op) in [("/create", op::CREATE), ("/create2", op::CREATE2)] {
         client.good(&create(path).op(op).flags(CONTAINER));
         client.good(&create(&format!("{path}/c")));
         client.good(&delete(&format!("{path}/c")));
     }
-    // But in a multi they do.
+    // In a multi they do.
     client.good(&Req::Multi(vec![create("/multi").flags(CONTAINER)]));
     client.good(&create("/multi/c"));
     client.good(&delete("/multi/c"));
     until_gone(&mut client, "/multi");
-    after_a_look(&mut client);
+    after_a_check(&mut client);
     assert_eq!(names(&mut client, "/"), ["create", "create2", "fresh", "fresh-data", "zookeeper"]);
-    // Whoever wants it gone may delete it.
+    // Any client may delete the container.
     client.good(&delete("/fresh"));
 }
 
@@ -120,7 +121,7 @@ fn children_keep_a_node_and_changes_renew_its_time() {
     assert_eq!(client.code(&exists("/t")), 0);
     let set = Instant::now();
     client.good(&set_data("/set", b""));
-    // The time is long over when the child goes, and children do not renew it, nor does the list.
+    // The time is long over when the child is deleted. Neither children nor the ACL renew the time.
     client.good(&set_acl("/t", &open()));
     client.good(&watch_exists("/t"));
     client.good(&delete("/t/c"));
@@ -133,7 +134,7 @@ fn children_keep_a_node_and_changes_renew_its_time() {
     );
 }
 
-fn what_reaping_does_to_the_parent() {
+fn effects_of_reaping_on_the_parent() {
     let (_server, mut client) = server();
     make(&mut client, &["/p"]);
     client.good(&container("/p/c"));
@@ -149,8 +150,8 @@ fn what_reaping_does_to_the_parent() {
         (after.cversion, after.num_children, after.pzxid),
         (before.cversion + 1, 0, last + 1)
     );
-    // Nothing else took a number. But a real server that looks again before the container has gone
-    // orders a second deletion, and that takes one too, though it fails.
+    // Nothing else took a number. But a real server that checks again before the container is gone
+    // orders a second deletion. That takes a number too, although it fails.
     match Variant::current() {
         Variant::Real => assert!(client.good(&Req::Ping).zxid > last),
         _ => assert_eq!(client.good(&Req::Ping).zxid, last + 1),

@@ -1,4 +1,4 @@
-//! Requests that the server refuses: with which code, and which code first where there are several
+//! Requests that the server refuses, and the error code that comes first if there are several
 //! reasons.
 use super::{
     checks::*,
@@ -11,7 +11,7 @@ scenarios![
     paths_that_are_none,
     flags_and_times_to_live,
     lists_of_permissions,
-    of_several_reasons_the_first_is_told,
+    of_several_reasons_the_first_is_reported,
     system_nodes,
     requests_that_cannot_be_read,
     opcodes_of_the_servers_own,
@@ -21,8 +21,8 @@ fn paths_that_are_none() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/p", "/p/c"]);
     let bad = BAD_ARGUMENTS;
-    // What creates, deletes, writes (setData, setACL, check), and reads (exists, getData,
-    // getChildren) say of a path.
+    // For each path, the answers to creates, deletes, writes (setData, setACL, check) and reads
+    // (exists, getData, getChildren).
     for (path, created, deleted, written, read) in [
         ("", bad, bad, bad, 0),
         ("p", bad, bad, bad, NO_NODE),
@@ -49,7 +49,7 @@ fn paths_that_are_none() {
         ("/p/\u{f900}", 0, 0, NO_NODE, NO_NODE),
         ("/p/\u{ffef}", 0, 0, NO_NODE, NO_NODE),
         ("/p/\u{fff0}", bad, NO_NODE, bad, NO_NODE),
-        // Outside the basic plane Java sees surrogates.
+        // Java represents characters outside the basic plane as surrogates.
         ("/p/\u{1f600}", bad, NO_NODE, bad, NO_NODE),
     ] {
         let not_read = get_data(path);
@@ -70,7 +70,7 @@ fn paths_that_are_none() {
         );
         check_codes(&mut client, &[(check(path, 7), written)]);
     }
-    // A null character: only exists looks for it among the reads.
+    // A null character: of the reads, only exists checks for it.
     let null = "/p/\0";
     codes(
         &mut client,
@@ -174,7 +174,7 @@ fn lists_of_permissions() {
     }
 }
 
-fn of_several_reasons_the_first_is_told() {
+fn of_several_reasons_the_first_is_reported() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/p", "/p/c"]);
     client.good(&create("/locked").acl(&[acl(1, "world", "anyone")]));
@@ -185,8 +185,8 @@ fn of_several_reasons_the_first_is_told() {
     codes(
         &mut client,
         &[
-            // create: flags, time to live, the path's shape, the list, the parent, permission, the
-            // path, existence, the parent's kind.
+            // The order of create: flags, time to live, the form of the path, the ACL, the parent,
+            // permission, the path, existence, the parent's kind.
             (create("nowhere").flags(9).acl(&nobody), BAD_ARGUMENTS),
             (dir(CREATE_TTL).acl(&nobody), BAD_ARGUMENTS),
             (create("/x/y").acl(&nobody), INVALID_ACL),
@@ -196,7 +196,7 @@ fn of_several_reasons_the_first_is_told() {
             (create("/p/c"), NODE_EXISTS),
             (create("/e/\u{1}"), BAD_ARGUMENTS),
             (create("/e/c"), NO_CHILDREN_FOR_EPHEMERALS),
-            // delete: the parent, permission, existence, the version, children.
+            // The order of delete: the parent, permission, existence, the version, children.
             (delete_version("/x/y", 9), NO_NODE),
             (delete_version("/locked/c", 9), NO_AUTH),
             (delete_version("/p/x", 9), NO_NODE),
@@ -230,7 +230,7 @@ fn of_several_reasons_the_first_is_told() {
 }
 
 fn system_nodes() {
-    // No chroot: the server's own root.
+    // Without a chroot: the server's own root.
     let mut client = Client::connect(&Shared::connect_string());
     codes(
         &mut client,
@@ -297,7 +297,7 @@ fn requests_that_cannot_be_read() {
             assert_eq!(reply.err, MARSHALLING, "opcode {op} with body {body:02x?}");
         }
     }
-    // Trailing bytes are not looked at.
+    // Trailing bytes are ignored.
     let path = format!("/{}/a", address.split_once('/').unwrap().1);
     let trailing = [string(path.len() as i32, path.as_bytes()), vec![0, 1, 2, 3]].concat();
     assert_eq!(client.code(&Req::Other { op: EXISTS, body: trailing }), 0);

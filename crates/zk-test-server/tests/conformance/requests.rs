@@ -1,5 +1,4 @@
-//! Every request of the protocol, as data: it can be shown, written to the wire, and made by a
-//! generator.
+//! Every request of the protocol as data, which can be shown, written to the wire, and generated.
 pub use super::shorthand::*;
 use zk_test_support::{raw::Acl, wire::Writer};
 
@@ -60,7 +59,7 @@ pub const ANY_WATCHES: i32 = 3;
 pub const PERSISTENT_WATCHES: i32 = 4;
 pub const RECURSIVE_WATCHES: i32 = 5;
 
-/// create, create2, createContainer, createTTL: `op` says which.
+/// create, create2, createContainer or createTTL, by `op`.
 #[derive(Clone, Debug)]
 pub struct Create {
     pub op: i32,
@@ -70,11 +69,11 @@ pub struct Create {
     /// None is a null vector.
     pub acl: Option<Vec<Acl>>,
     pub flags: i32,
-    /// Written by createTTL only.
+    /// Only createTTL writes this.
     pub ttl: i64,
 }
 
-/// setWatches, and setWatches2 if there are lists of persistent watches.
+/// setWatches; setWatches2 if there are lists of persistent watches.
 #[derive(Clone, Debug, Default)]
 pub struct Watches {
     pub seen: i64,
@@ -193,7 +192,7 @@ impl Req {
         }
     }
 
-    /// Writes the body, its paths below `root`.
+    /// Writes the body, with its paths below `root`.
     pub fn write(&self, to: Writer, root: &str) -> Writer {
         let path = |path: &str| rooted(root, path);
         match self {
@@ -258,7 +257,7 @@ impl Req {
         self
     }
 
-    /// Of a create: which of its opcodes.
+    /// Sets the opcode of a create.
     pub fn op(self, op: i32) -> Req {
         self.change(|create| create.op = op)
     }
@@ -280,7 +279,7 @@ impl Req {
     }
 }
 
-/// What the server calls the path that a client with this chroot calls `path`.
+/// The server's name for the path that a client with this chroot calls `path`.
 pub fn rooted(root: &str, path: &str) -> String {
     match path {
         "/" if !root.is_empty() => root.to_owned(),

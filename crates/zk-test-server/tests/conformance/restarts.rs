@@ -1,5 +1,5 @@
-//! What a server that dies and comes back has kept: everything but connections and what belongs to
-//! them.
+//! A server that is killed and started again has kept everything but its connections and their
+//! state.
 use super::{
     answers::{Body, Heard},
     checks::*,
@@ -9,7 +9,7 @@ use super::{
 use std::time::Duration;
 use zk_test_support::{Server, scenarios, until};
 
-scenarios![nodes_sessions_and_counters_are_kept, what_was_to_be_reaped_still_is];
+scenarios![nodes_sessions_and_counters_are_kept, containers_are_still_reaped_after_a_restart];
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -58,7 +58,7 @@ fn nodes_sessions_and_counters_are_kept() {
     assert_eq!(client.rest(), []);
     let mut again = Hello { seen: last, ..Hello::again(&client) }.say(address).unwrap();
     assert_eq!(again.welcome, client.welcome);
-    // The credentials have to be said again, the watches are gone.
+    // The credentials have to be sent again, and the watches are gone.
     assert_eq!(again.code(&get_data("/locked")), NO_AUTH);
     again.good(&auth("digest", "alice:wonder"));
     assert_eq!(look(&mut again), before);
@@ -75,7 +75,7 @@ fn nodes_sessions_and_counters_are_kept() {
     assert_eq!(Client::connect(address).code(&exists("/p/e")), NO_NODE);
 }
 
-fn what_was_to_be_reaped_still_is() {
+fn containers_are_still_reaped_after_a_restart() {
     let server = Server::builder().container_check(Duration::from_millis(50)).start();
     let address = &server.connect_string();
     let mut client = Client::connect(address);

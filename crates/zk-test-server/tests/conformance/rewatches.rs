@@ -1,5 +1,5 @@
-//! setWatches and setWatches2: how a client that comes back has its watches again, and hears what
-//! it has missed.
+//! setWatches and setWatches2: how a client that reconnects sets its watches again and gets the
+//! events that it has missed.
 use super::{
     answers::{Event, Heard, changed, children, created, deleted},
     checks::*,
@@ -9,8 +9,8 @@ use super::{
 use zk_test_support::{Shared, scenarios};
 
 scenarios![
-    what_was_missed_is_told_at_once,
-    what_was_not_missed_is_watched_again,
+    missed_events_are_sent_at_once,
+    watches_without_a_missed_event_are_set_again,
     lasting_watches_are_set_again_without_a_word,
     events_come_before_the_answer_list_by_list,
     one_connection_goes_and_the_next_takes_over,
@@ -36,7 +36,7 @@ fn watches2(seen: i64, lists: [&[&str]; 5]) -> Req {
     Req::SetWatches(Watches { seen, data, exist, child, persistent: Some([persistent, recursive]) })
 }
 
-fn what_was_missed_is_told_at_once() {
+fn missed_events_are_sent_at_once() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/same", "/set", "/parent", "/parent/c", "/gone", "/listed"]);
     let seen = client.good(&Req::Ping).zxid;
@@ -45,7 +45,7 @@ fn what_was_missed_is_told_at_once() {
     client.good(&delete("/gone"));
     client.good(&set_acl("/listed", &open()));
     let now = client.good(&Req::Ping).zxid;
-    // What was seen last, the list's place and path, and what is told.
+    // The zxid that was seen last, the number of the list, the path, and the expected event.
     let cases: [(i64, usize, &str, Option<Event>); 19] = [
         (seen, 0, "/same", None),
         (seen, 0, "/set", Some(changed("/set"))),
@@ -79,7 +79,7 @@ fn what_was_missed_is_told_at_once() {
             assert_eq!(reply.xid, -8);
             let events = std::mem::take(&mut client.events);
             assert_eq!(events, Vec::from_iter(told.clone()), "{request:?}");
-            // Only what was not told is watched.
+            // Only watches without an event are set.
             let left = client
                 .code(&remove_watches(path, if list == 2 { CHILD_WATCHES } else { DATA_WATCHES }));
             assert_eq!(left == 0, told.is_none(), "{request:?}: {left}");
@@ -87,7 +87,7 @@ fn what_was_missed_is_told_at_once() {
     }
 }
 
-fn what_was_not_missed_is_watched_again() {
+fn watches_without_a_missed_event_are_set_again() {
     let address = Shared::chroot();
     let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
     make(&mut other, &["/d", "/c"]);
@@ -105,7 +105,7 @@ fn what_was_not_missed_is_watched_again() {
         other.good(&write);
         assert_eq!(client.events(), events, "{write:?}");
     }
-    // No permission is asked for.
+    // No permission is needed.
     other.good(&create("/locked").acl(&[acl(2, "world", "anyone")]));
     client.good(&watches(seen, &["/locked"], &["/locked"], &["/locked"]));
     heard(&mut client, &[changed("/locked"), created("/locked"), children("/locked")]);
@@ -129,7 +129,7 @@ fn lasting_watches_are_set_again_without_a_word() {
         other.good(&write);
         assert_eq!(client.events(), events, "{write:?}");
     }
-    // A one-shot watch in the same request does not make the lasting one one-shot: its list comes
+    // A one-shot watch in the same request does not replace the lasting one, because its list comes
     // first.
     let seen = client.good(&Req::Ping).zxid;
     client.good(&watches2(seen, [&["/r"], &[], &["/r"], &["/r"], &[]]));
@@ -185,7 +185,7 @@ fn empty_and_odd_lists() {
     let seen = client.good(&Req::Ping).zxid;
     client.good(&watches(seen, &[], &[], &[]));
     client.good(&watches2(seen, [&[]; 5]));
-    // The same path twice, and what is no path.
+    // The same path twice, and strings that are not paths.
     client.good(&watches(seen, &["/a", "/a", "no-path", ""], &[], &[]));
     let root = deleted("no-path");
     heard(&mut client, &[root]);

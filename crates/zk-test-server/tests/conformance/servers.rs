@@ -1,10 +1,10 @@
-//! What this suite asks of servers beyond `Server::start()`, in one place.
+//! The servers of this suite, beyond `Server::start()`.
 use std::env;
 use zk_test_server::Brand;
 use zk_test_support::{Server, brand};
 
-/// Set to `real`, random sequences compare two real servers: whether the real one answers the same
-/// twice.
+/// With the value `real`, random sequences compare two real servers. This shows whether the real
+/// server answers the same twice.
 const PAIR_VAR: &str = "ZK_CONFORMANCE_PAIR";
 
 /// Two fresh servers of the same setup to compare, and their names.

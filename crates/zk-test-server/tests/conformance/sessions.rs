@@ -10,7 +10,7 @@ use zk_test_support::{Shared, scenarios};
 
 scenarios![
     timeouts_are_negotiated,
-    the_welcome_has_a_read_only_flag_for_those_who_sent_one,
+    the_welcome_has_a_read_only_flag_if_the_client_sent_one,
     a_session_moves_to_a_new_connection_and_the_old_one_is_closed,
     the_timeout_is_negotiated_again_by_a_move,
     a_wrong_password_is_refused_and_closes_the_owners_connection,
@@ -55,7 +55,7 @@ fn timeouts_are_negotiated() {
     assert_ne!(one.welcome.password, other.welcome.password);
 }
 
-fn the_welcome_has_a_read_only_flag_for_those_who_sent_one() {
+fn the_welcome_has_a_read_only_flag_if_the_client_sent_one() {
     let address = Shared::chroot();
     for (sent, got) in [(Some(false), Some(false)), (Some(true), Some(false)), (None, None)] {
         let client = Hello { read_only: sent, ..Hello::new() }.say(&address).unwrap();
@@ -63,8 +63,8 @@ fn the_welcome_has_a_read_only_flag_for_those_who_sent_one() {
         let again = Hello { read_only: sent, id: 1, ..Hello::new() }.say(&address).unwrap();
         assert_eq!(again.welcome, refused(got));
     }
-    // The version that a client says makes no difference, nor does the length of a new session's
-    // password.
+    // Neither the protocol version of the client nor the length of a new session's password
+    // matters.
     for protocol in [1, -1, i32::MAX] {
         let client = Hello { protocol, ..Hello::new() }.say(&address).unwrap();
         assert_eq!((client.welcome.protocol, client.welcome.password.len()), (0, 16));
@@ -87,7 +87,8 @@ fn a_session_moves_to_a_new_connection_and_the_old_one_is_closed() {
     let mut second = Hello::again(&first).say(&address).unwrap();
     assert_eq!(second.welcome, first.welcome);
     assert_eq!(first.rest(), []);
-    // The node stays with the session; the watch and the credentials went with the connection.
+    // The node stays with the session; the watch and the credentials are gone with the old
+    // connection.
     other.good(&set_data("/watched", b"x"));
     heard(&mut second, &[]);
     assert_eq!(stat(&mut other, "/e").ephemeral_owner, second.id());
@@ -99,7 +100,7 @@ fn a_session_moves_to_a_new_connection_and_the_old_one_is_closed() {
 fn the_timeout_is_negotiated_again_by_a_move() {
     let address = Shared::chroot();
     let first = Hello::new().timeout(5_000).say(&address).unwrap();
-    // The shortest comes last: nothing has to happen within it.
+    // The shortest timeout comes last, because nothing has to happen within it.
     for (asked, granted) in [(7_000, 7_000), (90_000, 60_000), (1, 500)] {
         let moved = Hello::again(&first).timeout(asked).say(&address).unwrap();
         assert_eq!(moved.welcome, Welcome { timeout: granted, ..first.welcome.clone() });
@@ -119,7 +120,7 @@ fn a_wrong_password_is_refused_and_closes_the_owners_connection() {
         assert_eq!(thief.welcome, refused(Some(false)));
         assert_eq!(thief.rest(), []);
         assert_eq!(client.rest(), []);
-        // The session itself is unharmed.
+        // The session still lives.
         client = Hello { password: good.clone(), ..Hello::again(&client) }.say(&address).unwrap();
         assert_eq!(client.code(&exists("/")), 0);
     }
@@ -150,7 +151,7 @@ fn a_client_that_has_seen_more_is_turned_away() {
     assert!(Hello { seen: -1, ..Hello::new() }.say(&address).is_some());
     assert!(Hello { seen: seen + 1_000_000, ..Hello::new() }.say(&address).is_none());
     assert!(Hello { seen: i64::MAX, ..Hello::again(&client) }.say(&address).is_none());
-    // That one was turned away before the session's connection was looked for.
+    // The client was refused before the server looked for the session's connection.
     assert_eq!(client.code(&exists("/")), 0);
 }
 
@@ -175,7 +176,7 @@ fn pings_are_answered_with_their_own_xid() {
     let mut client = Client::connect(&address);
     let zxid = zxid(&mut client, &create("/a"));
     assert!(client.good(&Req::Ping).zxid >= zxid);
-    // Whatever xid a ping has, its answer has -2.
+    // The answer to a ping has xid -2, whatever its own xid is.
     client.say(&Req::Ping.frame(77, ""));
     client.expect(-2, op::PING);
     assert!(matches!(client.next(), Heard::Reply(reply) if reply.xid == -2));
@@ -200,7 +201,7 @@ fn a_first_frame_that_is_no_hello_closes_the_connection() {
 fn a_second_hello_is_an_unknown_request() {
     let address = Shared::chroot();
     let mut client = Client::connect(&address);
-    // Read as a request, it has xid 0 and opcode 0.
+    // As a request it has xid 0 and opcode 0.
     client.say(&Hello::new().frame());
     client.expect(0, 0);
     let Heard::Reply(reply) = client.next() else { panic!("no reply") };
@@ -216,7 +217,7 @@ fn an_unknown_opcode_is_unimplemented_and_closes_the_connection() {
         let reply = client.call(&Req::Other { op, body: b"anything".to_vec() });
         assert_eq!((reply.xid, reply.zxid, reply.err), (2, -1, UNIMPLEMENTED), "opcode {op}");
         assert_eq!(client.next(), Heard::Closed);
-        // The session lives on.
+        // The session still lives.
         let mut again = Hello::again(&client).say(&address).unwrap();
         assert_eq!(again.id(), client.id());
         assert_eq!(stat(&mut again, "/e").ephemeral_owner, client.id());
@@ -230,7 +231,7 @@ fn a_silent_session_expires_and_its_connection_is_closed() {
     let mut client = Hello::new().timeout(1500).say(&address).unwrap();
     client.good(&ephemeral("/e"));
     other.good(&watch_exists("/e"));
-    // Pings keep it.
+    // Pings keep the session alive.
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(2500) {
         client.good(&Req::Ping);

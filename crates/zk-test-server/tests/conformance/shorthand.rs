@@ -1,8 +1,8 @@
-//! Requests in a few words, with what is usual where nothing is said.
+//! Short forms of requests, with the usual values for the rest.
 use super::requests::{Create, Req, mode, op};
 use zk_test_support::raw::Acl;
 
-/// An empty node of mode persistent, open to all, by the opcode create.
+/// An empty persistent node with the open ACL, by the opcode create.
 pub fn create(path: &str) -> Req {
     let (path, data, acl) = (path.to_owned(), Some(Vec::new()), Some(open()));
     Req::Create(Create { op: op::CREATE, path, data, acl, flags: mode::PERSISTENT, ttl: 0 })
@@ -113,7 +113,7 @@ pub fn acl(perms: i32, scheme: &str, id: &str) -> Acl {
     Acl { perms, scheme: scheme.to_owned(), id: id.to_owned() }
 }
 
-/// Everything to everybody.
+/// All permissions for everybody.
 pub fn open() -> Vec<Acl> {
     vec![acl(31, "world", "anyone")]
 }

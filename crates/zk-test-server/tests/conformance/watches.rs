@@ -1,4 +1,4 @@
-//! Watches that fire once: what sets them, what fires them, and when the event comes.
+//! One-shot watches: which requests set them, which changes fire them, and when the event comes.
 use super::{
     answers::{Event, Heard, changed, children, created, deleted},
     checks::*,
@@ -8,7 +8,7 @@ use super::{
 use zk_test_support::{Shared, scenarios};
 
 scenarios![
-    what_fires_each_kind,
+    events_of_each_kind_of_watch,
     a_watch_fires_once,
     the_same_watch_twice_is_one,
     a_deleted_node_fires_its_watches_once_and_its_parents_once,
@@ -20,13 +20,13 @@ scenarios![
     events_of_a_node_that_may_not_be_read_are_swallowed,
 ];
 
-fn what_fires_each_kind() {
+fn events_of_each_kind_of_watch() {
     let address = Shared::chroot();
     let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
     let set_c = set_data("/p/c", b"x");
     let get2 = Req::GetChildren2 { path: "/p".into(), watch: true };
     // Each case: the nodes that exist at first, the request that sets the watch, and writes, each
-    // with the events that it causes.
+    // with its events.
     type Case = (&'static [&'static str], Req, Vec<(Req, Vec<Event>)>);
     let cases: Vec<Case> = vec![
         (&[], watch_exists("/p"), vec![(create("/p"), vec![created("/p")])]),
@@ -34,7 +34,7 @@ fn what_fires_each_kind() {
         (&["/p"], watch_exists("/p"), vec![(delete("/p"), vec![deleted("/p")])]),
         (&["/p"], watch_data("/p"), vec![(set_data("/p", b""), vec![changed("/p")])]),
         (&["/p"], watch_data("/p"), vec![(delete("/p"), vec![deleted("/p")])]),
-        // Data watches know nothing of children and lists.
+        // Data watches do not fire for children and ACLs.
         (
             &["/p"],
             watch_data("/p"),
@@ -50,7 +50,7 @@ fn what_fires_each_kind() {
         (&["/p"], watch_children("/p"), vec![(delete("/p"), vec![deleted("/p")])]),
         (&["/p"], get2.clone(), vec![(create2("/p/c"), vec![children("/p")])]),
         (&["/p"], get2, vec![(delete("/p"), vec![deleted("/p")])]),
-        // Child watches know nothing of data, lists and grandchildren.
+        // Child watches do not fire for data, ACLs and grandchildren.
         (
             &["/p", "/p/c"],
             watch_children("/p"),
@@ -69,7 +69,7 @@ fn what_fires_each_kind() {
             watch_children("/p"),
             vec![(create_ttl("/p/c", 1_000_000), vec![children("/p")])],
         ),
-        // A node that comes and goes.
+        // A node that is created and deleted.
         (
             &["/p"],
             watch_exists("/p/c"),
@@ -114,7 +114,7 @@ fn a_watch_fires_once() {
         other.good(&write);
         assert_eq!(client.events(), events, "{write:?}");
     }
-    // Set again, it fires again.
+    // A watch that is set again fires again.
     client.good(&watch_data("/p"));
     other.good(&set_data("/p", b"3"));
     heard(&mut client, &[changed("/p")]);
@@ -124,7 +124,7 @@ fn the_same_watch_twice_is_one() {
     let address = Shared::chroot();
     let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
     make(&mut other, &["/p"]);
-    // exists and getData set the same kind.
+    // exists and getData set the same kind of watch.
     for _ in 0..3 {
         client.good(&watch_data("/p"));
         client.good(&watch_exists("/p"));
@@ -134,7 +134,7 @@ fn the_same_watch_twice_is_one() {
     other.good(&set_data("/p", b"1"));
     other.good(&create("/p/c"));
     heard(&mut client, &[changed("/p"), children("/p")]);
-    // Two connections have two.
+    // Two connections have two watches.
     client.good(&watch_data("/p"));
     other.good(&watch_data("/p"));
     other.good(&set_data("/p", b"2"));
@@ -152,7 +152,7 @@ fn a_deleted_node_fires_its_watches_once_and_its_parents_once() {
     client.good(&watch_data("/p"));
     other.good(&delete("/p/c"));
     heard(&mut client, &[deleted("/p/c"), children("/p")]);
-    // All of the deleted node's are gone, the parent's data watch is not.
+    // All watches of the deleted node are gone; the parent's data watch is not.
     make(&mut other, &["/p/c", "/p/c/d"]);
     other.good(&set_data("/p/c", b""));
     heard(&mut client, &[]);
@@ -198,18 +198,20 @@ fn an_event_comes_before_the_answer_that_shows_the_change() {
     let address = Shared::chroot();
     let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
     make(&mut client, &["/p"]);
-    // One's own write: before its answer.
+    // The event of the client's own write comes before the answer to this write.
     client.good(&watch_data("/p"));
     client.send(&[set_data("/p", b"own")]);
     assert_eq!(client.next(), Heard::Event(changed("/p")));
     assert!(matches!(client.next(), Heard::Reply(reply) if reply.err == 0));
-    // Another's: before whatever is asked after it was acknowledged.
+    // The event of another client's write comes before the answer to any request that was sent
+    // after that write was acknowledged.
     client.good(&watch_children("/p"));
     other.good(&create("/p/c"));
     client.send(&[get_children("/p")]);
     assert_eq!(client.next(), Heard::Event(children("/p")));
     assert!(matches!(client.next(), Heard::Reply(reply) if reply.err == 0));
-    // In one packet: between the answer that set the watch and the answer of the write.
+    // In one packet, the event comes between the answer that set the watch and the answer to the
+    // write.
     client.send(&[
         watch_data("/p"),
         set_data("/p", b"1"),
@@ -269,7 +271,7 @@ fn a_watch_fires_for_its_own_client_too() {
     heard(&mut client, &[created("/p/e"), children("/p")]);
     client.good(&watch_exists("/p/e"));
     client.good(&watch_children("/p"));
-    // Even at the end of the session.
+    // This holds even at the end of the session.
     client.send(&[Req::CloseSession]);
     assert_eq!(client.next(), Heard::Event(deleted("/p/e")));
     assert_eq!(client.next(), Heard::Event(children("/p")));
@@ -277,7 +279,7 @@ fn a_watch_fires_for_its_own_client_too() {
     assert_eq!(client.next(), Heard::Closed);
 }
 
-/// As Debian's 3.8.0 and releases since 3.8.4 have it (CVE-2024-23944).
+/// Debian's 3.8.0 and releases since 3.8.4 do this (CVE-2024-23944).
 fn events_of_a_node_that_may_not_be_read_are_swallowed() {
     let address = Shared::chroot();
     let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
@@ -286,17 +288,18 @@ fn events_of_a_node_that_may_not_be_read_are_swallowed() {
     client.good(&watch_data("/p"));
     client.good(&watch_children("/p"));
     assert_eq!(client.code(&watch_exists("/p/hidden")), NO_NODE);
-    // The created node's own list, and the parent's.
+    // The ACL of the created node counts for its own watch, and the parent's ACL for the child
+    // watch.
     other.good(&create("/p/hidden").acl(&no_read));
     heard(&mut client, &[children("/p")]);
     other.good(&set_acl("/p", &no_read));
     other.good(&set_data("/p", b""));
     heard(&mut client, &[]);
-    // The watch has been spent.
+    // The watch has been used up.
     other.good(&set_acl("/p", &open()));
     other.good(&set_data("/p", b""));
     heard(&mut client, &[]);
-    // A deleted node's own list for its watches, the parent's for the children's.
+    // The ACL of a deleted node counts for its own watches, and the parent's ACL for child watches.
     client.good(&watch_data("/q/c"));
     client.good(&watch_children("/q"));
     other.good(&set_acl("/q/c", &no_read));

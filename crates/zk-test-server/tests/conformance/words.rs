@@ -1,4 +1,4 @@
-//! Four-letter words: what programs and people read out of them.
+//! Four-letter words: the answers that programs and people read.
 use super::{
     answers::{Heard, changed},
     checks::{heard, is_39},
@@ -11,15 +11,15 @@ use zk_test_support::{Server, Shared, scenarios};
 scenarios![
     ruok_says_imok,
     packets_are_counted,
-    each_word_tells_of_one_scene,
+    each_word_reports_one_scene,
     words_are_known_on_a_new_connection_only
 ];
 
-fn each_word_tells_of_one_scene() {
+fn each_word_reports_one_scene() {
     let server = Server::start();
     let address = &server.connect_string();
     let (one, two) = scene(address);
-    srvr_tells_of_the_server(address);
+    srvr_reports_the_server(address);
     dump_lists_sessions_and_their_nodes(address, &one, &two);
     cons_lists_connections(address, &one, &two);
     mntr_counts(address, one, two);
@@ -46,7 +46,7 @@ fn ask(address: &str, word: &str) -> String {
     String::from_utf8(connection.raw()).expect("text")
 }
 
-/// `(name, value)` of each line, cut at the first `at`.
+/// `(name, value)` of each line, split at the first `at`.
 fn table<'a>(answer: &'a str, at: &str) -> Vec<(&'a str, &'a str)> {
     let pair =
         |line: &'a str| line.split_once(at).unwrap_or_else(|| panic!("no {at:?} in {line:?}"));
@@ -60,7 +60,7 @@ fn hex(id: i64) -> String {
 fn ruok_says_imok() {
     let address = &Shared::connect_string();
     assert_eq!(ask(address, "ruok"), "imok");
-    // Whatever the pieces it comes in.
+    // The word may come in pieces.
     let mut silent = Client::silent(address);
     silent.say(b"ru");
     assert_eq!(ask(address, "ruok"), "imok");
@@ -92,7 +92,8 @@ fn srvr_tells_of_the_server(address: &str) {
     let value = BTreeMap::from_iter(lines);
     assert!(value["Zookeeper version"].starts_with(version()), "{answer}");
     assert_eq!(value["Latency min/avg/max"].split('/').count(), 3);
-    // The asking connection is one of them; the root is counted twice. Two sessions, two creates.
+    // The asking connection is counted, too, and the root is counted twice. There are two sessions
+    // and two creates.
     let told = ["Connections", "Outstanding", "Zxid", "Mode", "Node count"].map(|name| value[name]);
     assert_eq!(told, ["3", "0", "0x4", "standalone", "7"]);
     assert!(
@@ -150,8 +151,8 @@ fn mntr_counts(address: &str, one: Client, mut two: Client) {
     expected(address, &changed);
 }
 
-/// What is received is counted exactly, questions like these too. (What is sent is counted in
-/// pieces, some of them later.)
+/// Received packets are counted exactly, and these words are packets too. (Sent packets are counted
+/// in pieces, some of them later.)
 fn packets_are_counted() {
     let server = Server::start();
     let address = &server.connect_string();
@@ -206,7 +207,7 @@ fn cons_lists_connections(address: &str, one: &Client, two: &Client) {
             .split(',')
             .map(|field| field.split_once('=').expect(line));
         let fields = BTreeMap::from_iter(fields);
-        // Of the asking connection there is no session to tell.
+        // The asking connection has no session.
         if let Some(id) = fields.get("sid") {
             known.insert((*id).to_owned(), fields);
         } else {

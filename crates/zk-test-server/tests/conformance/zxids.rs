@@ -1,4 +1,4 @@
-//! Transaction ids: what takes one, and which one an answer tells.
+//! Transaction ids: which requests take one, and which one each answer has.
 use super::{
     answers::{Body, Reply},
     checks::*,
@@ -9,13 +9,13 @@ use zk_test_support::{Server, raw::Stat, scenarios};
 
 scenarios![a_fresh_server_counts_from_one, writes_take_a_zxid_even_if_they_fail];
 
-/// Nobody else uses it.
+/// No other scenario uses this server.
 fn a_fresh_server_counts_from_one() {
     let server = Server::start();
     let address = &server.connect_string();
     stats_of_a_fresh_server(address);
-    answers_tell_the_last_zxid_applied(address);
-    pipelined_answers_tell_each_its_own(address);
+    answers_have_the_last_applied_zxid(address);
+    pipelined_answers_have_zxids_of_their_own(address);
     sessions_take_zxids(address);
 }
 
@@ -39,7 +39,7 @@ fn writes_take_a_zxid_even_if_they_fail() {
         (Req::Multi(vec![create("/m"), delete("/m"), create("/n")]), 0, 1),
         (Req::Multi(vec![]), 0, 1),
         (Req::Multi(vec![create("/o"), create("/o")]), 0, 1),
-        // Failures do.
+        // Failed writes take one.
         (create("/a"), NODE_EXISTS, 1),
         (create("/x/y"), NO_NODE, 1),
         (create("bad"), BAD_ARGUMENTS, 1),
@@ -56,7 +56,7 @@ fn writes_take_a_zxid_even_if_they_fail() {
         (unreadable(op::DELETE), MARSHALLING, unread),
         (unreadable(op::MULTI), MARSHALLING, 1),
         (Req::Multi(vec![exists("/a")]), MARSHALLING, 1),
-        // Reads do not.
+        // Reads take none.
         (exists("/a"), 0, 0),
         (exists("/x"), NO_NODE, 0),
         (watch_data("/a"), 0, 0),
@@ -101,7 +101,7 @@ fn writes_take_a_zxid_even_if_they_fail() {
     assert_eq!(client.good(&Req::Ping).zxid, last);
 }
 
-fn answers_tell_the_last_zxid_applied(address: &str) {
+fn answers_have_the_last_applied_zxid(address: &str) {
     let (mut client, mut other) = (Client::connect(address), Client::connect(address));
     let (_, first) = made(&mut client, &create("/r"));
     for reader in [&mut client, &mut other] {
@@ -114,7 +114,7 @@ fn answers_tell_the_last_zxid_applied(address: &str) {
     assert_eq!(client.call(&exists("/nothing")).zxid, second);
 }
 
-fn pipelined_answers_tell_each_its_own(address: &str) {
+fn pipelined_answers_have_zxids_of_their_own(address: &str) {
     let mut client = Client::connect(address);
     let (_, first) = made(&mut client, &create("/p"));
     let mut requests = Vec::new();
@@ -159,7 +159,7 @@ fn sessions_take_zxids(address: &str) {
     let first = zxid(&mut client);
     let other = Client::connect(address);
     assert_eq!(zxid(&mut client), first + 1);
-    // Moving is free, and so are all refusals.
+    // Moving a session takes no zxid, and neither do refusals.
     let mut moved = Hello::again(&other).say(address).unwrap();
     Hello { id: 7, ..Hello::new() }.say(address).unwrap();
     assert!(Hello { seen: i64::MAX, ..Hello::new() }.say(address).is_none());
@@ -170,7 +170,7 @@ fn sessions_take_zxids(address: &str) {
 
 fn stats_of_a_fresh_server(address: &str) {
     let mut client = Client::connect(address);
-    // The session's own begin was the first transaction.
+    // The begin of the session was the first transaction.
     assert_eq!(client.good(&Req::Ping).zxid, 1);
     for (path, children) in [("/", 1), ("/zookeeper", 2), ("/zookeeper/quota", 0)] {
         let cversion = if path == "/" { -1 } else { -children };
@@ -192,7 +192,7 @@ fn stats_of_a_fresh_server(address: &str) {
         client.body(&Req::GetAllChildrenNumber { path: "/zookeeper".into() }),
         Body::Number(2)
     );
-    // The root's own changes.
+    // Changes of the root itself.
     let (_, a) = made(&mut client, &create("/a"));
     assert_eq!(a, 2);
     let root = stat(&mut client, "/");

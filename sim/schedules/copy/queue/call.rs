@@ -1,4 +1,4 @@
-//! What a request that failed means to a user, in the place of the real one: no request fails here.
+//! Replaces the library's file: errors of requests. Here no request fails.
 
 use crate::error::Error;
 use crate::session::generation::CallError;

@@ -1,4 +1,4 @@
-//! The queue at the server, in the place of the real one: nobody is ever ahead.
+//! Replaces the library's queue at the server: no contender is ever ahead.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Contenders' names, in the place of the real ones: each name is an id.
+//! Replaces the contenders' names: each name is an id.
 
 #[derive(Clone, Copy)]
 pub enum Kind {

@@ -1,5 +1,5 @@
-//! The lease: holds that stand and end while threads look at them without a lock. Here the order in
-//! which one thread's writes become visible to another counts, and loom tries each order that the
+//! The lease: holds that stand and end while threads check them without a lock. The order in which
+//! one thread's writes become visible to another matters here, and loom tries each order that the
 //! memory model allows.
 
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::world::{advance, explore, explore_up_to, spawn};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A session with one hold, granted at the start of its lease, and how often its owner was told of
-/// its loss.
+/// A session with one hold, granted at the start of its lease, and the number of times that its
+/// owner was notified of its loss.
 struct Stage {
     session: Arc<Generation>,
     hold: Arc<LeasedNode>,
@@ -43,15 +43,15 @@ impl Stage {
         self.session.lease.is_held(&self.hold, BootTime::now())
     }
 
-    fn times_told(&self) -> usize {
+    fn times_notified(&self) -> usize {
         self.told.load(Ordering::Relaxed)
     }
 }
 
-/// The clock passes the end of the lease. One thread brings a proof, in time or not. Two ask
-/// whether the hold stands: who begins after the other was told of the loss is told so too. There
+/// The clock passes the end of the lease. One thread brings a proof, in time or not. Two threads
+/// check the hold: a check that begins after another one has seen the loss must see it too. There
 /// are too many schedules to try all.
-pub fn a_thread_that_asks_after_another_was_told_of_the_loss_is_told_too() {
+pub fn a_check_after_one_that_saw_the_loss_sees_it_too() {
     explore_up_to(Some(3), || {
         let stage = Stage::new();
         advance(SPAN - SECOND);
@@ -84,8 +84,8 @@ pub fn a_thread_that_asks_after_another_was_told_of_the_loss_is_told_too() {
     });
 }
 
-/// The lease has ended, and no thread has noticed. A proof comes now, from a thread that has read
-/// the clock now; another thread asks.
+/// The lease has ended, and no thread has noticed it. A thread reads the clock now and then brings
+/// a proof, while another thread checks the hold.
 pub fn a_late_proof_brings_no_hold_back() {
     explore(|| {
         let stage = Stage::new();
@@ -100,12 +100,12 @@ pub fn a_late_proof_brings_no_hold_back() {
         assert!(!stage.is_held(), "held again");
         prover.join().unwrap();
         assert_eq!(stage.hold.loss(), Some(LossReason::LeaseExpired));
-        assert_eq!(stage.times_told(), 1, "how often its owner was told");
+        assert_eq!(stage.times_notified(), 1, "how often its owner was notified");
     });
 }
 
-/// A thread has read the clock in time and brings its proof when the lease has ended. Either the
-/// hold is lost, or nobody was told that it is.
+/// A thread reads the clock in time, but brings its proof after the end of the lease. Either the
+/// hold is lost, or no check has seen a loss.
 pub fn a_proof_in_time_that_is_written_late_decides_once() {
     explore(|| {
         let stage = Stage::new();
@@ -125,8 +125,8 @@ pub fn a_proof_in_time_that_is_written_late_decides_once() {
         let others = other.join().unwrap();
         let is_lost = stage.hold.loss().is_some();
         assert_eq!(stage.is_held(), !is_lost, "the mark decides");
-        assert_eq!(mine && others, !is_lost, "a thread was told of a loss that is none");
-        assert_eq!(stage.times_told(), usize::from(is_lost), "how often its owner was told");
+        assert_eq!(mine && others, !is_lost, "a thread saw a loss although the hold stands");
+        assert_eq!(stage.times_notified(), usize::from(is_lost), "how often its owner was notified");
     });
 }
 
@@ -137,8 +137,8 @@ pub fn a_shorter_lease_counts_as_soon_as_it_is_there() {
         let server = {
             let (stage, is_shorter) = (stage.clone(), is_shorter.clone());
             spawn(move || {
-                // By the clock of this thread it has not ended yet: only who asks finds that it
-                // has.
+                // By this thread's clock the lease has not ended yet: only a later check finds the
+                // end.
                 stage.session.lease.shorten(T / 3, stage.start + SECOND);
                 is_shorter.store(true, Ordering::Release);
             })
@@ -146,14 +146,14 @@ pub fn a_shorter_lease_counts_as_soon_as_it_is_there() {
         let now = stage.start + T / 2;
         let was_shorter = is_shorter.load(Ordering::Acquire);
         let stands = stage.session.lease.is_held(&stage.hold, now);
-        assert!(!(was_shorter && stands), "the longer lease");
+        assert!(!(was_shorter && stands), "the longer lease still counts");
         server.join().unwrap();
-        assert!(!stage.session.lease.is_held(&stage.hold, now), "the longer lease");
+        assert!(!stage.session.lease.is_held(&stage.hold, now), "the longer lease still counts");
     });
 }
 
-/// The lease ends; the timer, a holder and an event of the node find that at the same time.
-pub fn a_loss_that_several_threads_find_is_told_once() {
+/// The lease ends. The timer, a holder and an event of the node notice it at the same time.
+pub fn a_loss_that_several_threads_find_is_notified_once() {
     explore(|| {
         let stage = Stage::new();
         let signal = stage.hold.signal();
@@ -171,9 +171,9 @@ pub fn a_loss_that_several_threads_find_is_told_once() {
         assert_eq!(timer.join().unwrap(), None);
         event.join().unwrap();
         assert_eq!(stage.hold.loss(), Some(LossReason::LeaseExpired), "it was the lease that ended first");
-        assert_eq!(stage.times_told(), 1, "how often its owner was told");
+        assert_eq!(stage.times_notified(), 1, "how often its owner was notified");
         assert!(signal.receiver().try_recv().is_err_and(|e| e.is_disconnected()), "the signal");
-        assert!(stage.session.lease.needed_end().is_none(), "holds that are counted");
+        assert!(stage.session.lease.needed_end().is_none(), "no hold is counted any more");
     });
 }
 
@@ -193,14 +193,14 @@ pub fn a_hold_that_is_given_up_while_its_node_is_deleted_has_one_reason() {
         assert!(mine.is_some() && !stage.is_held(), "given up");
         assert_eq!(event.join().unwrap(), mine, "one reason");
         assert_eq!(signal.reason(), mine, "one reason");
-        // Only who lost it otherwise needs to be told.
+        // The owner needs a notification only if the hold was lost for another reason.
         let expected = usize::from(mine == Some(LossReason::NodeDeleted));
-        assert_eq!(stage.times_told(), expected, "how often its owner was told");
+        assert_eq!(stage.times_notified(), expected, "how often its owner was notified");
     });
 }
 
-/// As a guard does it that is dropped: its signal parts, then the hold is released. The deletion,
-/// which is our own, is seen by an event.
+/// The drop of a guard: its signal parts, then the hold is released. An event reports the deletion,
+/// which is our own.
 pub fn a_released_hold_is_never_lost() {
     explore(|| {
         let stage = Stage::new();
@@ -215,8 +215,8 @@ pub fn a_released_hold_is_never_lost() {
         assert!(at_release.0.is_none() || at_release.1, "a signal without a loss");
         stage.session.lease.end(LossReason::SessionClosed);
         event.join().unwrap();
-        assert_eq!((signal.reason(), stage.hold.loss().is_some()), at_release, "lost after the release");
-        assert!(stage.session.lease.needed_end().is_none(), "holds that are counted");
+        assert_eq!((signal.reason(), stage.hold.loss().is_some()), at_release, "the hold was lost after its release");
+        assert!(stage.session.lease.needed_end().is_none(), "no hold is counted any more");
     });
 }
 
@@ -231,10 +231,10 @@ pub fn a_hold_that_is_granted_while_the_session_ends_is_lost() {
         let granted = session.lease.grant(&hold, BootTime::now());
         event.join().unwrap();
         match granted {
-            Ok(()) => assert_eq!(hold.loss(), Some(LossReason::SessionExpired), "a hold of no session"),
+            Ok(()) => assert_eq!(hold.loss(), Some(LossReason::SessionExpired), "a hold was granted although the session has ended"),
             Err(refused) => assert_eq!(refused, Refused::Over(LossReason::SessionExpired)),
         }
-        assert!(session.lease.needed_end().is_none(), "holds that are counted");
+        assert!(session.lease.needed_end().is_none(), "no hold is counted any more");
     });
 }
 
@@ -251,15 +251,15 @@ pub fn a_renewal_while_the_session_ends_grants_nothing() {
         let hold = LeasedNode::new("/l/m".to_owned(), 0, 0, Box::new(|| ()));
         let granted = stage.session.lease.grant(&hold, now);
         event.join().unwrap();
-        assert!(!stage.is_held() && (granted.is_err() || hold.loss().is_some()), "a hold of no session");
-        assert_eq!(stage.session.lease.remaining(now), Duration::ZERO, "a lease of no session");
+        assert!(!stage.is_held() && (granted.is_err() || hold.loss().is_some()), "a hold was granted although the session has ended");
+        assert_eq!(stage.session.lease.remaining(now), Duration::ZERO, "a lease lasts although the session has ended");
     });
 }
 
 const GONE: u8 = 1;
 
-/// As a waiter whose turn has come makes its node a hold (`queue/attempt.rs`, `grant`), while the
-/// event comes that somebody has deleted the node.
+/// A waiter whose turn has come makes its node a hold (`queue/attempt.rs`, `grant`), while the
+/// event of the node's deletion by a third party arrives.
 pub fn a_node_that_is_deleted_while_it_becomes_a_hold_is_lost() {
     explore(|| {
         let (session, notifier) = (Generation::new(1), Notifier::new());
@@ -274,13 +274,13 @@ pub fn a_node_that_is_deleted_while_it_becomes_a_hold_is_lost() {
             session.lease.node_deleted("/l/n", BootTime::now());
         }
         event.join().unwrap();
-        assert_eq!(hold.loss(), Some(LossReason::NodeDeleted), "a hold without a node");
+        assert_eq!(hold.loss(), Some(LossReason::NodeDeleted), "the hold stands although its node is deleted");
     });
 }
 
-/// A holder's node is deleted. The next in the queue, in the same process, may take the lock when
-/// it hears of that, and the holder's guard must not be valid any more.
-pub fn a_waiter_that_hears_of_the_deletion_finds_the_hold_lost() {
+/// A third party deletes a holder's node. The next waiter, in the same process, may take the lock
+/// when it is notified of the deletion. By then the holder's guard must be invalid.
+pub fn a_waiter_that_is_notified_of_the_deletion_finds_the_hold_lost() {
     explore(|| {
         let (stage, notifier) = (Stage::new(), Notifier::new());
         let _ahead =
@@ -293,6 +293,6 @@ pub fn a_waiter_that_hears_of_the_deletion_finds_the_hold_lost() {
             assert!(!stage.is_held(), "two guards are valid");
         }
         event.join().unwrap();
-        assert!(notifier.events() & GONE != 0, "the waiter was not told");
+        assert!(notifier.events() & GONE != 0, "the waiter was not notified");
     });
 }

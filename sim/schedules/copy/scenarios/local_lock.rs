@@ -1,4 +1,4 @@
-//! A lock as this process sees it: turns, holds that are handed over, lost and kept. The server is
+//! A lock inside one process: turns, and holds that are handed over, lost and kept. The server is
 //! replaced: it gives each node the lock at once.
 
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const HAND_OVER: (Duration, Duration) = (HOUR, Duration::ZERO);
 const KEEP: (Duration, Duration) = (Duration::ZERO, HOUR);
 
-/// How often a thread that could go on loses the processor.
+/// How often a thread that could continue loses the processor.
 const BOUND: Option<usize> = Some(2);
 
 struct Stage {
@@ -62,7 +62,7 @@ impl Stage {
                 wait: &WaitRecord(&()),
             }, Kind::Lock)
             .unwrap()
-            .expect("nothing else ends this wait");
+            .expect("this wait cannot end in another way");
         let others = {
             let mut guards = self.guards.lock().unwrap();
             let others = guards.clone();
@@ -85,16 +85,16 @@ impl Stage {
         self.release(&local_hold, how);
     }
 
-    /// Each node that was made is deleted, once.
+    /// Checks that each node that was made was deleted exactly once.
     fn is_clean(&self, generation: &Generation) {
         let mut deleted = generation.deleted.lock().unwrap().clone();
         deleted.sort();
         let made: Vec<String> = (0..self.session.core().nodes()).map(|n| format!("/l/{n}")).collect();
         assert_eq!(deleted, made, "the nodes that were deleted, and those that were made");
-        assert_eq!(self.local.describe(), "<unlocked here>", "the turn is nobody's and not free");
+        assert_eq!(self.local.describe(), "<unlocked here>", "no thread has the turn, and it is not free");
     }
 
-    /// The lease ends, and the timer sees it.
+    /// Ends the lease; the timer notices it.
     fn lease_ends(self: &Arc<Self>) -> JoinHandle<()> {
         let generation = self.generation();
         spawn(move || {
@@ -117,8 +117,8 @@ pub fn threads_hold_the_lock_one_at_a_time_and_hand_it_over() {
     });
 }
 
-/// The hold is lost while one thread hands the lock over to another, whose guard is leaked. A hold
-/// that stands has the turn, and one that is lost has none: else no thread would ever get the lock
+/// The hold is lost while one thread hands the lock over to another one, whose guard is leaked. A
+/// valid hold has the turn, and a lost hold has none: otherwise no thread would ever get the lock
 /// again.
 fn a_hand_over_and_a_loss(lose: fn(&Arc<Stage>) -> JoinHandle<()>) {
     explore_up_to(BOUND, move || {
@@ -141,7 +141,7 @@ pub fn a_hold_that_is_lost_while_it_is_handed_over_keeps_no_turn() {
     a_hand_over_and_a_loss(Stage::lease_ends);
 }
 
-/// Here no clock shows the loss to the thread that takes over.
+/// No clock shows the loss to the thread that takes over.
 pub fn a_hold_whose_node_is_deleted_while_it_is_handed_over_keeps_no_turn() {
     a_hand_over_and_a_loss(|stage| {
         let generation = stage.generation();
@@ -186,11 +186,11 @@ pub fn a_hold_that_is_lost_while_it_is_released_keeps_no_turn() {
         };
         stage.release(&first, HAND_OVER);
         [timer, next].into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(stage.local.describe(), "<unlocked here>", "the turn is nobody's and not free");
+        assert_eq!(stage.local.describe(), "<unlocked here>", "no thread has the turn, and it is not free");
     });
 }
 
-/// A guard stays on a lost hold, and the next thread gets the lock in a new session.
+/// One guard stays on a lost hold, and the next thread gets the lock in a new session.
 pub fn a_lost_hold_is_not_valid_beside_the_next() {
     explore_up_to(BOUND, || {
         let stage = Stage::new();
@@ -210,16 +210,16 @@ pub fn a_lost_hold_is_not_valid_beside_the_next() {
 }
 
 /// A lock that is kept between two holds is taken again, released, and kept again, while another
-/// contender appears. When all are through nothing is kept.
-pub fn a_lock_that_is_kept_goes_when_somebody_asks_for_it() {
+/// contender appears. At the end nothing is kept.
+pub fn a_kept_lock_is_released_when_another_contender_comes() {
     explore_up_to(BOUND, || {
         let stage = Stage::new();
         stage.cycle(KEEP);
         let generation = stage.generation();
-        let folder = generation.folders.lock().unwrap().first().cloned().expect("it watches the lock");
+        let folder = generation.folders.lock().unwrap().first().cloned().expect("the lock watches its folder");
         assert!(
             (folder.notify)(Folder::Listed { names: vec!["0"], pending: &HashSet::default() }),
-            "it is alone"
+            "the contender is alone"
         );
         let local_hold = stage.hold();
         let event = spawn(move || (folder.notify)(Folder::Changed));
@@ -228,9 +228,9 @@ pub fn a_lock_that_is_kept_goes_when_somebody_asks_for_it() {
             spawn(move || stage.cycle(KEEP))
         };
         stage.release(&local_hold, KEEP);
-        assert!(!event.join().unwrap(), "it wants no more events");
+        assert!(!event.join().unwrap(), "the kept lock wants no more events");
         other.join().unwrap();
-        // What was made after the event is listed for itself.
+        // A folder that was made after the event has a listing of its own.
         let folders = generation.folders.lock().unwrap().clone();
         folders.iter().skip(1).for_each(|folder| {
             (folder.notify)(Folder::Changed);
@@ -255,6 +255,6 @@ pub fn crowd_of_holders_whose_lease_ends() {
             generation.lease.end_if_due(BootTime::now());
         }
         users.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(stage.local.describe(), "<unlocked here>", "the turn is nobody's and not free");
+        assert_eq!(stage.local.describe(), "<unlocked here>", "no thread has the turn, and it is not free");
     });
 }

@@ -1,5 +1,5 @@
-//! What is played: small worlds of two to four threads, every schedule of which loom tries, and
-//! crowds, of whose schedules shuttle tries many.
+//! The scenarios: small worlds of two to four threads, for which loom tries every schedule, and
+//! crowds, for which shuttle tries many schedules.
 
 pub mod notifier;
 pub mod local_lock;
@@ -24,7 +24,7 @@ scenarios! {
         a_hand_over_and_a_deadline_at_the_same_instant
         a_hand_over_and_a_cancel_at_the_same_instant
         a_share_and_a_deadline_at_the_same_instant
-        a_thread_that_only_tries_hears_that_the_lock_is_held
+        a_thread_that_only_tries_finds_the_lock_held
         a_thread_that_only_tries_takes_a_turn_that_becomes_free
         a_turn_that_is_forfeited_while_its_owner_leaves_ends_once
         a_turn_that_is_forfeited_while_it_is_handed_over_ends_once
@@ -44,20 +44,20 @@ scenarios! {
         a_signal_that_has_parted_changes_no_more
         a_cancelled_token_ends_the_wait;
     lease:
-        a_thread_that_asks_after_another_was_told_of_the_loss_is_told_too
+        a_check_after_one_that_saw_the_loss_sees_it_too
         a_late_proof_brings_no_hold_back
         a_proof_in_time_that_is_written_late_decides_once
         a_shorter_lease_counts_as_soon_as_it_is_there
-        a_loss_that_several_threads_find_is_told_once
+        a_loss_that_several_threads_find_is_notified_once
         a_hold_that_is_given_up_while_its_node_is_deleted_has_one_reason
         a_released_hold_is_never_lost
         a_hold_that_is_granted_while_the_session_ends_is_lost
         a_renewal_while_the_session_ends_grants_nothing
         a_node_that_is_deleted_while_it_becomes_a_hold_is_lost
-        a_waiter_that_hears_of_the_deletion_finds_the_hold_lost;
+        a_waiter_that_is_notified_of_the_deletion_finds_the_hold_lost;
     reentry:
-        guards_of_two_threads_and_a_look_from_a_third
-        a_hold_may_ask_for_its_lock_when_it_goes;
+        guards_of_two_threads_and_a_check_by_a_third
+        a_hold_may_read_its_lock_when_it_is_dropped;
     local_lock:
         threads_hold_the_lock_one_at_a_time_and_hand_it_over
         a_hold_that_is_lost_while_it_is_handed_over_keeps_no_turn
@@ -65,6 +65,6 @@ scenarios! {
         a_hold_whose_time_ends_while_it_is_handed_over_is_lost_or_begins_anew
         a_hold_that_is_lost_while_it_is_released_keeps_no_turn
         a_lost_hold_is_not_valid_beside_the_next
-        a_lock_that_is_kept_goes_when_somebody_asks_for_it
+        a_kept_lock_is_released_when_another_contender_comes
         crowd_of_holders_whose_lease_ends;
 }

@@ -8,7 +8,7 @@ use crate::session::notifier::{Notifier, WatchRegistry, EventMask};
 use crate::world::atomic::{AtomicBool, Ordering};
 use crate::world::{Instant, advance, explore_up_to, spawn};
 
-/// How often a thread that could go on loses the processor.
+/// How often a thread that could continue loses the processor.
 const BOUND: Option<usize> = Some(3);
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ const TWO: u8 = 2;
 fn wait(notifier: &Notifier) -> u8 {
     match notifier.wait(&Limit::NONE) {
         Ended::Got(mask) => mask,
-        _ => panic!("nothing else ends this wait"),
+        _ => panic!("this wait cannot end in another way"),
     }
 }
 
@@ -37,8 +37,9 @@ pub fn no_event_is_lost() {
     });
 }
 
-/// The server changes a node, and notifies the threads that had set a watch. The flag is the node: a
-/// thread that reads it after the registration either finds the change or is notified of it.
+/// The server changes a node and notifies the threads that had set a watch. The flag stands for the
+/// node: a thread that reads it after the registration either finds the change or is notified of
+/// it.
 pub fn an_event_behind_the_registration_wakes_the_waiter() {
     explore_up_to(BOUND, || {
         let (registry, is_gone) = (Arc::new(WatchRegistry::<String>::default()), Arc::new(AtomicBool::new(false)));
@@ -69,9 +70,9 @@ pub fn an_event_and_a_deadline_at_the_same_instant() {
         let clock = spawn(|| advance(SECOND));
         let heard = match notifier.wait(&Limit::NONE.or_at(deadline)) {
             Ended::Got(mask) => mask,
-            // The next wait gets the event that came too late for this one.
+            // This event came too late for the first wait, so the next wait gets it.
             Ended::Deadline => wait(&notifier),
-            _ => panic!("nothing else ends this wait"),
+            _ => panic!("this wait cannot end in another way"),
         };
         assert_eq!(heard, ONE, "another event");
         [sender, clock].into_iter().for_each(|thread| thread.join().unwrap());
@@ -91,9 +92,9 @@ pub fn an_event_that_comes_while_another_is_cleared_is_kept() {
         while heard & TWO == 0 {
             heard |= wait(&notifier);
         }
-        assert_eq!(heard, TWO, "what was cleared came back");
+        assert_eq!(heard, TWO, "an event that was cleared came back");
         sender.join().unwrap();
-        assert_eq!(notifier.events(), 0, "an event is told twice");
+        assert_eq!(notifier.events(), 0, "an event was delivered twice");
     });
 }
 

@@ -11,14 +11,14 @@ use crate::world::{Instant, advance, atomic, explore_up_to, spawn};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How often a thread that could go on loses the processor.
+/// How often a thread that could continue loses the processor.
 const BOUND: Option<usize> = Some(2);
 
 struct Node;
 struct Share;
 
-/// A queue, and what is checked at each step: one at a time, in the order of arrival. Threads get
-/// their numbers in that order.
+/// A queue with its checks at each step: one thread at a time has the turn, in the order of
+/// arrival. Threads get their numbers in that order.
 struct Room {
     queue: LocalQueue<Node, Share>,
     inside: atomic::AtomicUsize,
@@ -58,7 +58,7 @@ impl Room {
         entry
     }
 
-    /// Takes a turn, and nothing else can happen.
+    /// Takes a turn; the wait cannot end in another way.
     fn turn(&self, limit: &Limit<'_>) -> u64 {
         match self.enter(false, Wants::All, limit) {
             TurnOutcome::Turn { number, .. } => number,
@@ -66,14 +66,14 @@ impl Room {
         }
     }
 
-    /// Takes a turn and leaves, unless something else ends the wait.
+    /// Takes a turn and leaves, unless the wait ends in another way.
     fn visit(&self, limit: &Limit<'_>) {
         if let TurnOutcome::Turn { number, .. } = self.enter(false, Wants::All, limit) {
             self.leave(number);
         }
     }
 
-    /// From here on the thread does nothing that only one may do.
+    /// Ends the part of the thread that only one thread may be in.
     fn is_done(&self) {
         self.inside.fetch_sub(1, Ordering::Relaxed);
     }
@@ -83,7 +83,7 @@ impl Room {
         self.queue.leave(number);
     }
 
-    /// As the release of a lock: hands over, or leaves.
+    /// Like the release of a lock: hands the turn over, or leaves.
     fn hand_over(&self, number: u64) {
         self.is_done();
         self.hand_overs.fetch_add(1, Ordering::Relaxed);
@@ -100,11 +100,11 @@ impl Room {
         }
     }
 
-    /// Nobody is here any more: the turn is free, and nothing was lost on its way.
+    /// Checks, when all threads have left, that the turn is free and nothing was lost on its way.
     fn is_quiet(&self) {
-        assert_eq!(self.queue.phase(), None, "the turn is nobody's and not free");
-        assert_eq!(self.hand_overs.load(Ordering::Relaxed), 0, "a lock was handed over to nobody");
-        assert_eq!(self.shares.load(Ordering::Relaxed), 0, "a share was given to nobody");
+        assert_eq!(self.queue.phase(), None, "no thread has the turn, and it is not free");
+        assert_eq!(self.hand_overs.load(Ordering::Relaxed), 0, "a hand-over was lost");
+        assert_eq!(self.shares.load(Ordering::Relaxed), 0, "a share was lost");
     }
 }
 
@@ -121,8 +121,8 @@ pub fn threads_have_the_turn_one_at_a_time_in_the_order_in_which_they_came() {
     });
 }
 
-/// One thread has the turn, a second waits with the limit, a third waits without one. The fourth
-/// ends the second's wait while the first ends its turn.
+/// One thread has the turn, a second waits with the limit, and a third waits without one. A fourth
+/// thread ends the second's wait while the first ends its turn.
 fn a_wait_that_ends(limit: Ending, end_turn: fn(&Room, u64)) {
     explore_up_to(BOUND, move || {
         let (room, token) = (Room::new(), CancelToken::new());
@@ -195,7 +195,7 @@ pub fn a_share_and_a_deadline_at_the_same_instant() {
     });
 }
 
-pub fn a_thread_that_only_tries_hears_that_the_lock_is_held() {
+pub fn a_thread_that_only_tries_finds_the_lock_held() {
     explore_up_to(BOUND, || {
         let room = Room::new();
         let number = room.turn(&Limit::NONE);
@@ -218,7 +218,7 @@ pub fn a_thread_that_only_tries_takes_a_turn_that_becomes_free() {
             let room = room.clone();
             spawn(move || match room.enter(true, Wants::All, &Limit::NONE) {
                 TurnOutcome::Turn { number, .. } => room.leave(number),
-                TurnOutcome::Busy => panic!("busy, and nobody held the lock"),
+                TurnOutcome::Busy => panic!("busy although no thread held the lock"),
                 _ => panic!("nothing ends this wait"),
             })
         });
@@ -228,7 +228,7 @@ pub fn a_thread_that_only_tries_takes_a_turn_that_becomes_free() {
     });
 }
 
-/// The loss of a hold ends its turn while its owner ends it too.
+/// The loss of a hold ends its turn while its owner ends the turn too.
 fn a_turn_is_forfeited(end_turn: fn(&Room, u64)) {
     explore_up_to(BOUND, move || {
         let room = Room::new();
@@ -265,7 +265,7 @@ pub fn a_turn_that_is_forfeited_while_it_is_handed_over_ends_once() {
     });
 }
 
-/// A waiter's deadline comes while another thread has the turn and is at this phase.
+/// A waiter's deadline comes while another thread has the turn and is in this phase.
 fn deadline_behind(phase: TurnPhase, is_contended: bool) {
     explore_up_to(BOUND, move || {
         let room = Room::new();
@@ -276,7 +276,7 @@ fn deadline_behind(phase: TurnPhase, is_contended: bool) {
             let room = room.clone();
             spawn(move || match room.enter(false, Wants::All, &Limit::NONE.or_at(deadline)) {
                 TurnOutcome::Deadline { contended } => assert_eq!(contended, is_contended, "contention"),
-                _ => panic!("nothing else ends this wait"),
+                _ => panic!("this wait cannot end in another way"),
             })
         };
         advance(SECOND);

@@ -1,16 +1,16 @@
-//! How often each thread holds a lock.
+//! The number of guards that each thread has on a lock.
 
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::local::reentry::Reentry;
 use crate::world::{explore_up_to, spawn, this_thread};
 
-/// How often a thread that could go on loses the processor.
+/// How often a thread that could continue loses the processor.
 const BOUND: Option<usize> = Some(3);
 
-/// Two threads take three guards each on a lock of two places, give them up in two ways, and a
-/// third looks.
-pub fn guards_of_two_threads_and_a_look_from_a_third() {
+/// Two threads take three guards each on a lock with two places, and give them up in two ways. A
+/// third thread checks the state.
+pub fn guards_of_two_threads_and_a_check_by_a_third() {
     explore_up_to(BOUND, || {
         let reentry = Arc::new(Reentry::new());
         let other = {
@@ -33,30 +33,29 @@ pub fn guards_of_two_threads_and_a_look_from_a_third() {
         assert_eq!(reentry.count(own), 1, "guards of this thread");
         assert!(reentry.leave(&second), "the last guard");
         other.join().unwrap();
-        assert!(!looker.join().unwrap(), "nobody has such a hold");
+        assert!(!looker.join().unwrap(), "no thread has such a hold");
         assert!(!reentry.any(|_| true), "all are gone");
     });
 }
 
-/// A hold that looks at the lock when it is dropped.
+/// A hold that reads the state of its lock when it is dropped.
 struct Curious(OnceLock<Weak<Reentry<Curious>>>);
 
 impl Drop for Curious {
     fn drop(&mut self) {
         if let Some(reentry) = self.0.get().and_then(Weak::upgrade) {
-            assert!(!reentry.any(|_| false), "it was told what to say");
+            assert!(!reentry.any(|_| false), "the closure returns false");
         }
     }
 }
 
-/// A thread's hold takes the place of one whose guards are gone without a word. The old one goes
-/// then.
-pub fn a_hold_may_ask_for_its_lock_when_it_goes() {
+/// A thread's new hold replaces an old one whose guards were leaked. The old hold is dropped then.
+pub fn a_hold_may_read_its_lock_when_it_is_dropped() {
     explore_up_to(BOUND, || {
         let reentry = Arc::new(Reentry::new());
         let looker = {
             let reentry = reentry.clone();
-            // It may have the last reference, and drops it outside the lock too.
+            // This thread may have the last reference, and drops it outside the lock too.
             spawn(move || reentry.any(|_: &Curious| false))
         };
         let old = reentry.insert(this_thread(), Curious(OnceLock::new()));
@@ -64,6 +63,6 @@ pub fn a_hold_may_ask_for_its_lock_when_it_goes() {
         drop(old);
         let new = reentry.insert(this_thread(), Curious(OnceLock::new()));
         assert!(reentry.leave(&new), "the last guard");
-        assert!(!looker.join().unwrap(), "it was told what to say");
+        assert!(!looker.join().unwrap(), "the closure returns false");
     });
 }

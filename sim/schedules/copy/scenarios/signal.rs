@@ -1,4 +1,4 @@
-//! What happens at most once, and the signals of those who wait for it.
+//! Values that are set at most once, and the signals for their readers.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub fn a_signal_that_is_ready_has_its_value() {
             spawn(move || signal.raise(1))
         };
         assert!(signal.receiver().recv().is_err(), "a signal carries no message");
-        assert_eq!(signal.value(), Some(1), "ready, and nobody can say why");
+        assert_eq!(signal.value(), Some(1), "the signal is ready without a value");
         raiser.join().unwrap();
     });
 }
@@ -34,7 +34,7 @@ pub fn of_two_values_the_first_counts_for_everybody() {
         };
         let (is_mine, mine) = (once.happen(2), once.value());
         let (is_other, others) = other.join().unwrap();
-        assert!(is_mine != is_other, "it happens once");
+        assert!(is_mine != is_other, "only one thread sets the value");
         assert_eq!(mine, Some(if is_mine { 2 } else { 1 }), "the value of the first");
         assert_eq!((others, signal.value()), (mine, mine), "everybody sees one value");
         assert!(is_ready(&signal), "the signal");
@@ -51,7 +51,7 @@ pub fn a_signal_that_joins_while_it_happens_is_raised() {
         once.join(&signal);
         other.join().unwrap();
         assert_eq!(signal.value(), Some(1), "the signal joined and was not raised");
-        assert!(is_ready(&signal), "a value, and not ready");
+        assert!(is_ready(&signal), "the signal has a value and is not ready");
     });
 }
 
@@ -66,7 +66,7 @@ pub fn a_signal_that_has_parted_changes_no_more() {
         once.part(&signal);
         let before = (signal.value(), is_ready(&signal));
         other.join().unwrap();
-        assert_eq!((signal.value(), is_ready(&signal)), before, "raised after it had parted");
+        assert_eq!((signal.value(), is_ready(&signal)), before, "the signal was raised after it had parted");
     });
 }
 
@@ -79,8 +79,8 @@ pub fn a_cancelled_token_ends_the_wait() {
             spawn(move || token.cancel())
         };
         match Limit::cancelled_by(&token).recv(&receiver) {
-            Ended::Cancelled => assert!(token.is_cancelled(), "cancelled, and the token is not"),
-            _ => panic!("nothing else ends this wait"),
+            Ended::Cancelled => assert!(token.is_cancelled(), "the wait was cancelled, and the token is not"),
+            _ => panic!("this wait cannot end in another way"),
         }
         assert!(Limit::cancelled_by(&token).is_cancelled(), "cancelling is sticky");
         other.join().unwrap();

@@ -1,4 +1,4 @@
-//! One session at the server, in the place of the real one: a lease, and notes of what was asked.
+//! Replaces a session at the server: a lease, and notes of the requests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex}; // not the engine's: these are notes
@@ -22,7 +22,7 @@ pub struct Generation {
     pub lease: Lease,
     pub nodes: WatchRegistry<String>,
     connection: Connection,
-    /// The nodes whose deletion was asked for.
+    /// The nodes that were to be deleted.
     pub deleted: Mutex<Vec<String>>,
     pub folders: Mutex<Vec<Arc<FolderWatch>>>,
 }
@@ -42,7 +42,7 @@ impl CallError {
     }
 }
 
-/// In the place of the connection and its event loop: an output is carried out at once.
+/// Replaces the connection and its event loop: an output is carried out at once.
 #[derive(Default)]
 pub struct Connection;
 
@@ -121,12 +121,13 @@ impl Generation {
 
     pub fn at(&self, _time: BootTime, _act: Box<dyn FnOnce() + Send>) {}
 
-    /// What the session does when the leader has certainly heard of it at `heard`.
+    /// What the session does when a proof shows that the leader has received something from it at
+    /// `heard`.
     pub fn proven(&self, heard: BootTime, now: BootTime) {
         self.notify_later(self.lease.extend(heard, now));
     }
 
-    /// The server tells that the node is gone.
+    /// The event of the server that the node is deleted.
     pub fn deletion_seen(&self, path: &str) {
         self.watch_event(event::DELETED, path);
     }

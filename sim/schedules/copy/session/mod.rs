@@ -1,4 +1,4 @@
-//! What the library's files below know of a session, in the place of the real one.
+//! Replaces the session module, as far as the library's files below need it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering}; // not the engine's: no other thread decides by it
@@ -26,7 +26,7 @@ pub enum SessionState {
 
 pub struct ZkSession(Core);
 
-/// Gives out the session of the moment, and a new one when the lease of that has ended.
+/// Gives out the current session, and a new one when its lease has ended.
 pub struct Core {
     current: Mutex<Arc<Generation>>,
     nodes: AtomicUsize,
@@ -51,7 +51,7 @@ impl Core {
         self.current.lock().clone()
     }
 
-    /// A full path, as its user knows it.
+    /// A full path as the user of the lock knows it.
     pub fn shown<'a>(&self, full: &'a str) -> &'a str {
         full
     }

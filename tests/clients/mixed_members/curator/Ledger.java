@@ -11,12 +11,12 @@ import java.util.Locale;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
-/** One thread's access to the group's files: the counter, and the notes of who came and went when. */
+/** One thread's access to the group's files: the counter, and the notes of entries and exits. */
 final class Ledger {
     final String who;
     private final Path counter;
     private final OutputStream lines;
-    /** Nanoseconds: how long a section lasts, besides what it does. */
+    /** Nanoseconds: the shortest time of a section. */
     private final long pause;
 
     Ledger(Member.Task task, int thread) throws IOException {
@@ -24,21 +24,21 @@ final class Ledger {
         who = task.text("name") + "." + thread;
         pause = TimeUnit.MICROSECONDS.toNanos(task.number("pause"));
         counter = Path.of(directory, "counter");
-        // Lines of all members, each written at once, come to stand in the order in which they were written.
+        // Each line is written at once, so the lines of all members have the order of their writes.
         lines = new FileOutputStream(Path.of(directory, "ledger").toFile(), true);
     }
 
-    /** Does one section; notes the number of the node that holds the lock. */
+    /** Runs one section, and notes the number of the node that holds the lock. */
     void write(String node) throws IOException {
         long count = count();
         note('+', "write", node, count);
         LockSupport.parkNanos(pause);
-        // Reading and writing are two steps on purpose: nothing but the lock joins them.
+        // Reading and writing are two steps on purpose: only the lock keeps them together.
         setCount(count + 1);
         note('-', "write", node, count + 1);
     }
 
-    /** One section, beside others that read, or that have a lease. */
+    /** Runs one section, beside other readers or holders of a lease. */
     void read(String node) throws IOException {
         note('+', "read", node, count());
         LockSupport.parkNanos(pause);
@@ -47,7 +47,7 @@ final class Ledger {
 
     private long count() throws IOException { return Long.parseLong(Files.readString(counter).strip()); }
 
-    /** Over the old digits, so that the file is never empty, not even where the lock fails. */
+    /** Writes over the old digits, so that the file is never empty, even if the lock fails. */
     private void setCount(long count) throws IOException {
         try (RandomAccessFile file = new RandomAccessFile(counter.toFile(), "rw")) {
             file.write(bytes(String.format(Locale.ROOT, "%010d%n", count)));

@@ -9,13 +9,14 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
- * A member of a mixed group (tests/clients/mixed) that uses Curator; see ../rust/main.rs for what a member is asked.
+ * A member of a mixed group (tests/clients/mixed) that uses Curator. interop/src/member/main.rs has
+ * the options of a member.
  */
 final class Member {
-    /** Milliseconds: timeouts that play no part. */
+    /** Milliseconds: timeouts that do not matter. */
     static final int SESSION = 15_000, CONNECT = 30_000;
 
-    /** What it is asked to do. */
+    /** The task of a member. */
     record Task(Map<String, String> options) {
         static Task of(String[] words) {
             Map<String, String> options = new HashMap<>();
@@ -34,7 +35,8 @@ final class Member {
         int number(String name) { return Integer.parseInt(text(name)); }
 
         /**
-         * Which sections of a thread write, where the recipe knows readers: every third, and no two threads in step.
+         * Whether a section writes, if the recipe has readers: every third does, and no two threads
+         * write in step.
          */
         static boolean writes(int section, int thread) { return (section + thread) % 3 == 0; }
     }
@@ -74,7 +76,7 @@ final class Member {
             run(Task.of(words));
         } catch (Throwable e) {
             e.printStackTrace();
-            Runtime.getRuntime().halt(1); // a thread that hangs is no reason to
+            Runtime.getRuntime().halt(1); // a hanging thread must not keep the process
         }
         System.exit(0);
     }

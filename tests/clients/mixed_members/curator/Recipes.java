@@ -6,7 +6,7 @@ import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.locks.*;
 
-/** What a thread does for all its sections, by recipe; the recipes are Curator's, unchanged. */
+/** All sections of a thread, by recipe. The recipes are Curator's, unchanged. */
 final class Recipes {
     interface Recipe {
         void sections(CuratorFramework client, Member.Task task, int thread, Ledger ledger) throws Exception;
@@ -27,7 +27,7 @@ final class Recipes {
         };
     }
 
-    /** A mutex shows its own node to those who extend it only. */
+    /** The node of a mutex, which only its subclasses can read. */
     private static String node(InterProcessMutex lock) throws Exception {
         Method path = InterProcessMutex.class.getDeclaredMethod("getLockPath");
         path.setAccessible(true);
@@ -74,7 +74,7 @@ final class Recipes {
         }
     }
 
-    /** Its lease is its own business. */
+    /** The lease of the mutex, which is private. */
     private static Lease lease(InterProcessSemaphoreMutex lock) throws Exception {
         Field lease = InterProcessSemaphoreMutex.class.getDeclaredField("lease");
         lease.setAccessible(true);
@@ -91,7 +91,7 @@ final class Recipes {
         }
     }
 
-    /** Stands for election anew for each section, and leaves when it has led for one. */
+    /** Joins the election anew for each section, and leaves after it. */
     private static void election(CuratorFramework client, Member.Task task, int thread, Ledger ledger)
             throws Exception {
         for (int i = 0; i < task.number("sections"); i++) {

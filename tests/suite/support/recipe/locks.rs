@@ -1,4 +1,4 @@
-//! The recipes' locks and guards, each by what all of them can do.
+//! The locks and guards of all recipes behind common traits.
 use super::Recipe;
 use std::{ops::Deref, time::Duration};
 use zk_mutex::{
@@ -7,7 +7,7 @@ use zk_mutex::{
     ZkMutexGuard, ZkPermit, ZkReadGuard, ZkRwLock, ZkSemaphore, ZkSession, ZkWriteGuard,
 };
 
-/// A lock, asked for in one way.
+/// A lock of any recipe.
 pub type Lock = Box<dyn Lockable>;
 
 pub type Guard<'a> = Box<dyn Guarded + 'a>;
@@ -21,10 +21,10 @@ pub trait Lockable: Send + Sync {
 
     fn lock_with(&self, wait: Wait) -> Result<Option<Guard<'_>>>;
 
-    /// Those of its kind.
+    /// The contenders of its kind.
     fn contenders(&self) -> Result<Vec<Contender>>;
 
-    /// Whether it says that this thread holds it; None where it cannot be asked.
+    /// Whether the lock reports that this thread holds it; None if it has no such call.
     fn is_owned_here(&self) -> Option<bool> {
         None
     }
@@ -33,7 +33,7 @@ pub trait Lockable: Send + Sync {
 pub trait Guarded: Deref<Target = Held> {
     fn unlock(self: Box<Self>) -> Result<()>;
 
-    /// All that it holds.
+    /// All its holds.
     fn holds(&self) -> Vec<&Held> {
         vec![self]
     }
@@ -56,13 +56,13 @@ pub fn make(recipe: Recipe, session: &ZkSession, path: &str) -> Lock {
         Recipe::Write => Box::new(Write(rwlock())),
         Recipe::Permit => {
             let semaphore = ZkSemaphore::new(session, path, 1).unwrap();
-            semaphore.permits().unwrap(); // its first use, which is not what a scenario is about
+            semaphore.permits().unwrap(); // the scenarios do not test the first use
             Box::new(Permit(semaphore))
         }
         Recipe::Leader => Box::new(Leader(ZkElection::new(session, path).unwrap())),
         Recipe::Multi => {
             let mutex = mutex(WaitStrategy::Predecessor);
-            // Taken after the lock that a scenario is about.
+            // This member is taken after the lock that the scenario tests.
             let beside = ZkRwLock::new(session, &format!("{path}-beside")).unwrap();
             let members = [Member::from(&mutex), Member::read(&beside)];
             Box::new(Multi(ZkMultiLock::new(members).unwrap(), mutex))
@@ -71,7 +71,8 @@ pub fn make(recipe: Recipe, session: &ZkSession, path: &str) -> Lock {
     }
 }
 
-/// A lock by the names of its calls, and behind the colon what its contenders are and who owns it.
+/// Implements the traits for a lock by the names of its calls; behind the colon are its contenders
+/// and its owner.
 macro_rules! lockable {
     ($name:ident($lock:ty) $all:ident $try:ident $timeout:ident $with:ident: $($more:tt)+) => {
         struct $name($lock);
@@ -142,7 +143,7 @@ lockable! { Permit(ZkSemaphore) acquire try_acquire acquire_timeout acquire_with
 
 lockable! { Exclusive(ZkExclusiveLock) lock try_lock lock_timeout lock_with:
     fn contenders(&self) -> Result<Vec<Contender>> {
-        panic!("who waits for it has no node")
+        panic!("a waiter has no node")
     }
 }
 
@@ -152,7 +153,7 @@ guarded! {
 
 struct Multi(ZkMultiLock, ZkMutex);
 
-/// Of the locks it is made of, the one that a scenario is about.
+/// A multi-lock whose first member is the lock that a scenario tests.
 struct First(ZkMultiGuard);
 
 impl Lockable for Multi {
@@ -191,7 +192,7 @@ impl Deref for First {
 
 impl Guarded for First {
     fn unlock(self: Box<Self>) -> Result<()> {
-        // The first member is let go last.
+        // The first member is released last.
         self.0.unlock().map_err(|e| match e {
             Error::Several { mut failures } => failures.pop().expect("two at least"),
             e => e,
@@ -225,7 +226,7 @@ impl Lockable for Leader {
         let candidate = self.0.join()?;
         match candidate.wait_leader_with(wait)? {
             Some(term) => Ok(Some(Box::new(Term(term, candidate)))),
-            // Whoever asked looks at the queue next.
+            // The caller lists the queue next.
             None => candidate.leave().map(|()| None),
         }
     }

@@ -1,4 +1,4 @@
-//! One driver for all recipes: the fault scenarios know a lock by what every recipe can do, and run
+//! One driver for all recipes: the fault scenarios use only calls that every recipe has, and run
 //! over each of them.
 
 mod locks;
@@ -10,7 +10,7 @@ pub(crate) use table::rows;
 pub use table::{Needs, Row, over_recipes};
 use zk_mutex::ZkSession;
 
-/// What a scenario runs over.
+/// The recipes over which scenarios run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipe {
     Mutex,
@@ -18,32 +18,32 @@ pub enum Recipe {
     Herd,
     Read,
     Write,
-    /// A semaphore of one.
+    /// A semaphore with one permit.
     Permit,
-    /// A candidate that joins to lead, and leaves.
+    /// A candidate that joins an election and leaves it.
     Leader,
-    /// A mutex, and beside it a lock that nobody disputes.
+    /// A mutex together with a lock that no other contender takes.
     Multi,
-    /// Those who wait for it have no nodes, and it is not re-entrant.
+    /// The exclusive lock: its waiters have no nodes, and it is not re-entrant.
     Exclusive,
 }
 
-/// What scenarios need of a recipe.
+/// The properties that scenarios need of a recipe.
 impl Recipe {
-    /// Nothing but what each has.
+    /// Any recipe.
     pub fn any(self) -> bool {
         true
     }
 
     /// Its holders and waiters have nodes with names of their own, which each of them lists. The
-    /// exclusive lock has one node, with a fixed name: its waiters have none, it lists nothing, and
-    /// it asks whose the node is before it deletes it.
+    /// exclusive lock has one node with a fixed name: its waiters have none, it lists nothing, and
+    /// it checks whose node it is before it deletes it.
     pub fn queues(self) -> bool {
         self != Recipe::Exclusive
     }
 
-    /// No candidate: a candidate joins to ask who leads, stands again by itself when it has lost
-    /// its node, and its end is told to all who look at its term.
+    /// All but the election: a candidate joins to find the leader, queues again by itself when it
+    /// has lost its node, and reports the end of its term to all readers of the term.
     pub fn is_lock(self) -> bool {
         self != Recipe::Leader
     }
@@ -52,20 +52,20 @@ impl Recipe {
         self.is_lock() && self.queues()
     }
 
-    /// Each waiter has a node in one row with the others. The waiters for a permit have none: they
-    /// wait in the row of the semaphore's mutex.
+    /// All waiters have nodes in one queue. The waiters for a permit have none there: they wait in
+    /// the queue of the semaphore's mutex.
     pub fn waits_in_one_row(self) -> bool {
         self.queues() && self != Recipe::Permit
     }
 
-    /// A waiter reads the node ahead of its own, to watch it.
+    /// A waiter reads and watches the node ahead of its own.
     pub fn watches_the_node_ahead(self) -> bool {
         self.waits_in_one_row() && self != Recipe::Herd
     }
 }
 
 impl Recipe {
-    /// And what their scenarios are called.
+    /// All recipes, with their names in scenarios.
     pub const ALL: [(Recipe, &'static str); 8] = [
         (Recipe::Mutex, "mutex"),
         (Recipe::Herd, "herd"),
@@ -82,8 +82,8 @@ impl Recipe {
         locks::make(self, session, path)
     }
 
-    /// In the path of its nodes and of no others: the link's own writes are creates and deletes
-    /// too.
+    /// A part of the path of its own nodes only: the connection's own writes are creates and
+    /// deletes too.
     pub fn mark(self) -> &'static str {
         match self {
             Recipe::Mutex | Recipe::Herd | Recipe::Multi => "-lock-",
@@ -91,16 +91,16 @@ impl Recipe {
             Recipe::Write => "-__WRIT__",
             Recipe::Permit => "-lease-",
             Recipe::Leader => "-latch-",
-            Recipe::Exclusive => "/lock", // once the folders are there
+            Recipe::Exclusive => "/lock", // once the folders exist
         }
     }
 
-    /// In the path of the first node that it makes.
+    /// A part of the path of the first node that it makes.
     pub fn first_mark(self) -> &'static str {
         if self == Recipe::Permit { "-lock-" } else { self.mark() }
     }
 
-    /// In the path of the nodes of another client's lock that keeps it waiting.
+    /// A part of the path of a foreign lock's nodes that keep it waiting.
     pub fn foreign_mark(self) -> &'static str {
         match self {
             Recipe::Permit => "-lease-",
@@ -109,17 +109,17 @@ impl Recipe {
         }
     }
 
-    /// What its errors call it to wait with a limit, and to let go.
+    /// The names of its calls in errors: the wait with a limit, and the release.
     pub fn ops(self) -> [&'static str; 2] {
         if self == Recipe::Leader { ["wait_leader", "leave"] } else { ["lock", "unlock"] }
     }
 
-    /// Whether a thread that holds it is told so when it asks again.
+    /// Whether a thread that holds it gets an error when it asks again after a loss.
     pub fn is_a_threads(self) -> bool {
         self != Recipe::Permit
     }
 
-    /// One that keeps it waiting, and that it keeps waiting.
+    /// The recipe whose locks keep it waiting and wait for it.
     pub fn rival(self) -> Recipe {
         match self {
             Recipe::Read => Recipe::Write,
@@ -128,29 +128,29 @@ impl Recipe {
         }
     }
 
-    /// The same, and it keeps its own kind waiting too.
+    /// The same recipe, or one that also excludes its own kind.
     pub fn sole(self) -> Recipe {
         if self == Recipe::Read { Recipe::Write } else { self }
     }
 
-    /// The folder of its nodes, below the path.
+    /// The folder of its nodes, below the lock's path.
     pub fn folder(self, path: &str) -> String {
         if self == Recipe::Permit { format!("{path}/leases") } else { path.to_owned() }
     }
 
-    /// Every folder that it makes nodes in.
+    /// All folders in which it makes nodes.
     pub fn folders(self, path: &str) -> Vec<String> {
         let locks = (self == Recipe::Permit).then(|| format!("{path}/locks"));
         [self.folder(path)].into_iter().chain(locks).collect()
     }
 
-    /// A path's last part, from behind that of the lock.
+    /// The part of a node's path behind that of the lock.
     pub fn name(self, path: &str) -> String {
         let name = path.rsplit_once('/').unwrap().1;
         if self == Recipe::Permit { format!("leases/{name}") } else { name.to_owned() }
     }
 
-    /// Its own requests of a kind, not those for the mutex that it takes on the way.
+    /// Its own requests of a kind, without those for the mutex that it takes first.
     pub fn own(self, kind: OpKind) -> Which {
         match kind {
             OpKind::Create if self == Recipe::Permit => kind.on(self.mark()),
@@ -159,8 +159,8 @@ impl Recipe {
         }
     }
 
-    /// The node whose data makes a waiter look again when it changes: that of the holder, or how
-    /// many there are.
+    /// A node whose data change makes a waiter list again, with the new data: the holder's node, or
+    /// the node with the number of permits.
     pub fn looked_at(self, holder: &str, folder: &str) -> (String, &'static [u8]) {
         if self == Recipe::Permit {
             (folder.to_owned(), b"1")
@@ -169,12 +169,12 @@ impl Recipe {
         }
     }
 
-    /// Whether what has passed the proxy since its log was cleared shows that somebody waits, and
-    /// that the watches stand.
+    /// Whether the requests since the proxy's log was cleared show that a contender waits, and that
+    /// its watches are set.
     pub fn waits(self, proxy: &Proxy) -> bool {
         let answered = proxy.answered();
-        // Who waits for a permit lists twice, the second time with a watch, and each time reads the
-        // number then.
+        // A waiter for a permit lists twice, the second time with a watch, and reads the number
+        // after each listing.
         let leases = OpKind::GetChildren.on("/leases");
         let listings = if self == Recipe::Permit { 2 } else { 0 };
         let mut listed = 0;

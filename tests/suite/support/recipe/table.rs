@@ -5,10 +5,10 @@ use super::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// What a scenario needs of a recipe, such as [`Recipe::queues`].
+/// The property that a scenario needs of a recipe, such as [`Recipe::queues`].
 pub type Needs = fn(Recipe) -> bool;
 
-/// A scenario that runs over each recipe that has what it needs.
+/// A scenario that runs over each recipe with the property.
 pub struct Row {
     name: &'static str,
     needs: Needs,
@@ -33,9 +33,9 @@ macro_rules! rows {
 }
 pub(crate) use rows;
 
-/// Crosses scenarios and recipes: each runs over each recipe that has what it needs, as
-/// `module::mutex::name`, `module::read::name` and so on. `on` is for the mutex. The others stand
-/// on the same session and nearly all on the same queue, and run on the embedded server only.
+/// Combines scenarios and recipes: each scenario runs over each recipe with the needed property, as
+/// `module::mutex::name`, `module::read::name` and so on. `on` applies to the mutex. The other
+/// recipes use the same session and nearly the same queue, so they run only on the embedded server.
 pub fn over_recipes(module: &str, on: On, rows: Vec<Row>) -> Vec<Test> {
     let test = |row: &Row, (recipe, name): (Recipe, &str)| {
         let run = Arc::clone(&row.run);

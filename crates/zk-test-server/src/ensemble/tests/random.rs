@@ -1,5 +1,5 @@
-//! Histories by chance: clients write, read, watch and move, while members and their streams fail.
-//! What must be true at every step is checked by the world; what must be true at the end, here.
+//! Random histories: clients write, read, watch and move, while members and their streams fail. The
+//! world checks what must be true at every step; this file checks what must be true at the end.
 
 use super::super::*;
 use super::world::{Answer, World, create, ms};
@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use zk_wire::code::{err, op};
 use zk_wire::record::Reader;
 
-/// What a client asked for, to be compared with the answer.
+/// A request of a client, to be compared with its answer.
 #[derive(Clone, Debug)]
 enum Asked {
     Created(String),
-    /// The counter's value is read.
+    /// A read of the counter.
     Read,
     Other,
 }
@@ -20,7 +20,7 @@ enum Asked {
 struct Plan {
     asked: BTreeMap<i32, Asked>,
     done: usize,
-    /// The highest version of the counter that was read.
+    /// The highest version of the counter that this client has read.
     counter: i32,
 }
 
@@ -56,7 +56,7 @@ impl History {
         History { world, plans, created: Vec::new(), names: 0, loses_data: rng.u8(..4) == 0 }
     }
 
-    /// Something goes wrong, or right again.
+    /// Injects a random fault, or ends one.
     fn harm(&mut self) {
         let world = &mut self.world;
         let members = world.settings.members;
@@ -71,8 +71,8 @@ impl History {
                     world.ensemble.start(member, true, world.now);
                 }
             }
-            // Only one member loses its data, while all others have the same: what a quorum has
-            // logged is kept.
+            // At most one member loses its data, and only while all others have logged the same
+            // writes. So no write that a quorum has logged is lost.
             5 if self.loses_data && !world.ensemble.is_running(one) && world.is_level_but(one) => {
                 world.ensemble.start(one, false, world.now);
                 world.carry();
@@ -155,7 +155,7 @@ impl History {
         }
     }
 
-    /// Compares the answers with what was asked.
+    /// Compares the answers with the requests.
     fn judge(&mut self, client: usize) {
         let plan = &mut self.plans[client];
         for Answer { xid, err: code, body, .. } in &self.world.clients[client].answers[plan.done..]
@@ -166,7 +166,7 @@ impl History {
                     let mut r = Reader::new(body);
                     r.nullable_buffer().expect("data");
                     let version = r.stat().expect("a stat").version;
-                    assert!(version >= plan.counter, "a session's reads go back");
+                    assert!(version >= plan.counter, "a session has read an older version");
                     plan.counter = version;
                 }
                 _ => {}
@@ -195,8 +195,8 @@ impl History {
         }
         self.world.heal();
         (0..self.plans.len()).for_each(|client| self.judge(client));
-        // Nothing that was acknowledged is lost, and no request that a server still has is
-        // unanswered.
+        // Nothing that was acknowledged is lost, and each request on an open connection was
+        // answered.
         for member in 0..self.world.settings.members {
             let nodes = self.world.ensemble.nodes(member);
             for path in &self.created {
@@ -223,13 +223,13 @@ impl History {
     }
 }
 
-/// How many histories are tried: `ENSEMBLE_HISTORIES`, or what takes a few seconds.
+/// The number of histories: `ENSEMBLE_HISTORIES`, or as many as take a few seconds.
 fn histories() -> u64 {
     std::env::var("ENSEMBLE_HISTORIES").map_or(60, |n| n.parse().expect("a number of histories"))
 }
 
 #[test]
-fn whatever_fails_all_members_have_one_history_and_nothing_acknowledged_is_lost() {
+fn under_random_faults_all_members_have_one_history_and_nothing_acknowledged_is_lost() {
     let first = std::env::var("ENSEMBLE_SEED").map_or(0, |n| n.parse().expect("a seed"));
     let (mut created, mut expired) = (0, 0);
     for seed in first..first + histories() {

@@ -1,4 +1,4 @@
-//! One thing each, of which the lease's proof makes use.
+//! Scenarios that the proof of the lease depends on, one property each.
 
 use super::super::*;
 use super::world::{World, create, is_ok, ms};
@@ -32,7 +32,7 @@ fn three_members_elect_one_and_all_serve() {
 }
 
 #[test]
-fn a_member_that_stands_alone_needs_nobody() {
+fn an_ensemble_of_one_member_serves() {
     let mut world = World::serving(Settings { members: 1, ..Settings::default() }, 1);
     let client = world.attach(0, T);
     assert!(is_ok(world.create(client, "/a", EPHEMERAL)));
@@ -51,7 +51,7 @@ fn a_member_alone_of_three_does_not_serve() {
         world.ensemble.kill(follower, world.now);
         world.carry();
     }
-    world.until("it gives up", |world| !world.ensemble.is_serving(leader));
+    world.until("the leader gives up", |world| !world.ensemble.is_serving(leader));
     world.run(ms(60_000));
     assert!(!world.ensemble.is_serving(leader));
     assert!(world.clients[client].conn.is_none());
@@ -67,12 +67,12 @@ fn a_follower_that_is_cut_off_answers_pings_while_the_leader_expires_its_client(
     let session = world.clients[client].session;
     assert_eq!(world.expiries(session), 1);
     assert!(world.clients[client].conn.is_some());
-    // It reads the old tree, and is answered; a write of its is not.
+    // The client reads the follower's old tree and gets answers, but its write is not answered.
     assert_eq!(world.exists(client, "/zookeeper"), Some(err::OK));
     let written = world.create(client, "/a", 0);
     assert!(written.is_none());
-    assert!(world.clients[client].conn.is_none(), "the follower has given up");
-    // The session has ended everywhere.
+    assert!(world.clients[client].conn.is_none(), "the follower has closed the connection");
+    // Once the members are connected again, all of them know that the session has ended.
     world.cut.clear();
     world.until_all_serve();
     world.connect(client, follower);
@@ -80,12 +80,12 @@ fn a_follower_that_is_cut_off_answers_pings_while_the_leader_expires_its_client(
 }
 
 #[test]
-fn a_write_that_is_sent_on_is_no_sign_of_life() {
+fn a_forwarded_write_does_not_keep_the_session_alive() {
     let mut world = serving();
     let (leader, follower) = (world.leader(), world.followers()[0]);
     let client = world.attach(follower, T);
     let session = world.clients[client].session;
-    // The leader hears the follower, which never hears a ping.
+    // The leader receives the follower's packets, but its pings do not reach the follower.
     world.cut.insert((leader, follower));
     let mut written = 0;
     for n in 0..30 {
@@ -97,7 +97,7 @@ fn a_write_that_is_sent_on_is_no_sign_of_life() {
             break;
         }
     }
-    assert!(written > 15, "{written} of its writes were done");
+    assert!(written > 15, "only {written} of the client's writes were applied");
     assert_eq!(world.expiries(session), 1);
 }
 
@@ -108,14 +108,14 @@ fn the_answer_to_the_leaders_ping_keeps_a_session() {
     let client = world.attach(follower, T);
     world.idle(&[client], T * 10);
     assert_eq!(world.expiries(world.clients[client].session), 0);
-    // And nothing else does.
+    // Nothing but this answer keeps the session alive.
     world.run(T * 2);
     assert_eq!(world.expiries(world.clients[client].session), 1);
     assert!(world.clients[client].conn.is_none());
 }
 
 #[test]
-fn a_leader_that_is_cut_off_answers_what_needs_no_quorum_until_it_gives_up() {
+fn a_leader_that_is_cut_off_answers_requests_that_need_no_quorum_until_it_gives_up() {
     let mut world = serving();
     let leader = world.leader();
     let client = world.attach(leader, T * 5);
@@ -127,7 +127,7 @@ fn a_leader_that_is_cut_off_answers_what_needs_no_quorum_until_it_gives_up() {
     let lasted = world.now - start;
     assert!(world.clients[client].conn.is_none());
     assert!(lasted > ms(9000) && lasted < ms(13_000), "{lasted:?}");
-    // What it had proposed is gone once it follows the new leader.
+    // The proposals of the old leader are gone once it follows the new one.
     world.cut.clear();
     world.until_all_serve();
     for member in 0..3 {
@@ -136,7 +136,7 @@ fn a_leader_that_is_cut_off_answers_what_needs_no_quorum_until_it_gives_up() {
 }
 
 #[test]
-fn what_was_acknowledged_outlives_the_leader() {
+fn acknowledged_writes_outlive_the_leader() {
     let mut world = serving();
     let leader = world.leader();
     let client = world.attach(leader, T * 5);
@@ -147,9 +147,9 @@ fn what_was_acknowledged_outlives_the_leader() {
         .until("another leads", |world| world.ensemble.leader().is_some_and(|next| next != leader));
     let next = world.leader();
     assert!(world.ensemble.nodes(next).iter().any(|node| node.path == "/a"));
-    // The session goes on there, with its whole timeout.
+    // The session continues at the new leader, with its whole timeout.
     world.connect(client, next);
-    world.until("it is attached", |world| world.clients[client].is_attached);
+    world.until("the client is attached", |world| world.clients[client].is_attached);
     assert_eq!(world.exists(client, "/a"), Some(err::OK));
 }
 
@@ -193,7 +193,7 @@ fn a_client_that_moved_may_not_write_over_its_old_connection() {
     let client = world.attach(followers[0], T);
     let old = world.forget(client);
     world.connect(client, followers[1]);
-    world.until("it is attached", |world| world.clients[client].is_attached);
+    world.until("the client is attached", |world| world.clients[client].is_attached);
     let write = create(zk_wire::record::Writer::request(1000, op::CREATE), "/old", 0).frame();
     world.send_raw(old, write);
     assert!(is_ok(world.create(client, "/new", 0)));
@@ -221,7 +221,7 @@ fn an_eager_follower_refuses_by_itself_with_zxid_0() {
             }
             None => assert!(!eager_acl_check),
         }
-        // A node that is not there is left to the leader.
+        // A write to a node that does not exist here is left to the leader.
         if world.clients[client].conn.is_some() {
             assert!(
                 world.call(client, op::SET_DATA, |w| w.buffer(b"/none").i32(-1).i32(-1)).is_none()
@@ -247,8 +247,9 @@ fn a_read_waits_for_the_write_before_it_and_sees_it() {
     world.send(one, op::CREATE, |w| create(w, "/a", 0));
     let before = world.now;
     assert_eq!(world.exists(one, "/a"), Some(err::OK));
-    assert!(world.now > before + ms(2), "there and back, to the leader and to its followers");
-    // Another session's reads do not wait.
+    // The write went to the leader and its followers, and back.
+    assert!(world.now > before + ms(2), "the read did not wait for the write");
+    // Another session's reads do not wait for this write.
     let leader = world.leader();
     world.hold(leader, followers[0], ms(1000));
     world.send(one, op::CREATE, |w| create(w, "/b", 0));
@@ -258,7 +259,7 @@ fn a_read_waits_for_the_write_before_it_and_sees_it() {
 }
 
 #[test]
-fn sync_brings_what_was_committed_before() {
+fn sync_brings_all_earlier_commits() {
     let mut world = serving();
     let (leader, follower) = (world.leader(), world.followers()[0]);
     let (writer, reader) = (world.attach(leader, T), world.attach(follower, T));
@@ -310,12 +311,13 @@ fn an_operator_expires_a_session_and_sets_a_number() {
     let made = world.create(client, "/q/n-", SEQUENTIAL).expect("an answer");
     assert_eq!(Reader::new(&made.body).string(), Ok("/q/n-2147483646"));
     let session = world.clients[client].session;
-    // Only what the leader last heard is checked, and here it is told to.
+    // Only the session that last sent something to the leader is checked here, so the client pings
+    // first.
     world.run(ms(100));
     world.forget_heard();
     assert!(world.ensemble.expire(session, world.now));
     world.carry();
-    world.until("its connection is closed", |world| world.clients[client].conn.is_none());
+    world.until("the client's connection is closed", |world| world.clients[client].conn.is_none());
     assert!(!world.ensemble.expire(session, world.now));
 }
 
@@ -328,7 +330,7 @@ fn a_member_with_other_limits_grants_another_timeout() {
     assert_eq!(world.clients[client].granted, T);
     world.leave(client);
     world.connect(client, followers[1]);
-    world.until("it is attached", |world| world.clients[client].is_attached);
+    world.until("the client is attached", |world| world.clients[client].is_attached);
     assert_eq!(world.clients[client].granted, T * 2);
     world.run(T + T / 2);
     assert_eq!(world.expiries(world.clients[client].session), 0);
@@ -343,11 +345,11 @@ fn a_follower_that_is_behind_turns_away_a_client_that_has_seen_more() {
     assert!(is_ok(world.create(client, "/a", 0)));
     world.leave(client);
     world.connect(client, follower);
-    world.until("it is turned away", |world| world.clients[client].conn.is_none());
+    world.until("the follower turns the client away", |world| world.clients[client].conn.is_none());
     assert!(!world.clients[client].is_expired && !world.clients[client].is_attached);
     world.run(ms(1000));
     world.connect(client, follower);
-    world.until("it is attached", |world| world.clients[client].is_attached);
+    world.until("the client is attached", |world| world.clients[client].is_attached);
 }
 
 #[test]
@@ -359,7 +361,7 @@ fn a_stream_with_a_gap_is_closed_and_made_again() {
     assert!(is_ok(world.create(client, "/a", 0)));
     world.run(ms(1500));
     world.cut.clear();
-    world.until("it looks for a leader", |world| !world.ensemble.is_serving(follower));
+    world.until("the follower looks for a leader", |world| !world.ensemble.is_serving(follower));
     world.until_all_serve();
     assert_eq!(world.leader(), leader);
     assert!(world.ensemble.nodes(follower).iter().any(|node| node.path == "/a"));

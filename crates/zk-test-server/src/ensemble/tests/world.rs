@@ -1,5 +1,5 @@
-//! A world for an ensemble: it carries packets and bytes with delays, keeps the time, and does
-//! harm. And what it checks at every step, whatever happens.
+//! A simulated world for an ensemble: it carries packets and bytes with delays, keeps the time and
+//! injects faults. At every step it checks the rules that hold whatever fails.
 
 use super::super::message::{Channel, Forwarded, Message};
 use super::super::*;
@@ -15,7 +15,7 @@ pub(super) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// What is on its way.
+/// An event that will arrive later.
 enum Event {
     Packet(Packet),
     ToServer {
@@ -23,7 +23,7 @@ enum Event {
         conn: ConnId,
         bytes: Vec<u8>,
     },
-    /// The client has closed.
+    /// The client has closed the connection.
     EndToServer {
         member: usize,
         conn: ConnId,
@@ -32,13 +32,13 @@ enum Event {
         conn: ConnId,
         bytes: Vec<u8>,
     },
-    /// The server has closed.
+    /// The server has closed the connection.
     EndToClient {
         conn: ConnId,
     },
 }
 
-/// What a client got back.
+/// An answer that a client received.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) xid: i32,
@@ -57,15 +57,15 @@ pub(super) struct Client {
     pub(super) member: usize,
     pub(super) conn: Option<ConnId>,
     pub(super) is_attached: bool,
-    /// The session was refused: it has ended.
+    /// The server has refused the session, because it has ended.
     pub(super) is_expired: bool,
     frames: Frames,
     next_xid: i32,
-    /// What was asked on this connection and not answered: xid and operation.
+    /// The requests on this connection that are not answered yet: xid and operation.
     pub(super) asked: VecDeque<(i32, i32)>,
     pub(super) answers: Vec<Answer>,
     pub(super) events: Vec<(i32, String)>,
-    /// How often a watch was set on each path on this connection, and has fired.
+    /// For each path, how many watches this connection has set and how many have fired.
     watches: BTreeMap<String, (usize, usize)>,
 }
 
@@ -76,34 +76,34 @@ pub(super) struct World {
     pub(super) now: Duration,
     events: BTreeMap<(Duration, u64), Event>,
     sequence: u64,
-    /// The longest way, of packets and of bytes.
+    /// The longest delay of packets and of bytes.
     pub(super) slowest: Duration,
-    /// When the last packet from one member to another, or the last bytes of a connection in a
-    /// direction, arrive.
+    /// When the last packet from one member to another, or the last bytes of one direction of a
+    /// connection, arrive. Later ones do not overtake them.
     arrivals: HashMap<(u64, u64), Duration>,
-    /// From whom to whom no packet arrives.
+    /// Pairs of members, sender and receiver, between which all packets are lost.
     pub(super) cut: BTreeSet<(usize, usize)>,
-    /// From whom to whom packets wait, until then.
+    /// Pairs of members, sender and receiver, between which packets wait until this time.
     held: BTreeMap<(usize, usize), Duration>,
-    /// Members that do not run until then.
+    /// Members that do not run until this time.
     stalled: BTreeMap<usize, Duration>,
     pub(super) clients: Vec<Client>,
     by_conn: HashMap<ConnId, usize>,
     conns: ConnId,
     pub(super) notices: Vec<(Duration, usize, Notice)>,
     pub(super) checks_order: bool,
-    // ---- what the checks remember ----
-    /// What the tree was like after each transaction.
+    // ---- memory of the checks ----
+    /// A digest of the tree after each transaction.
     trees: HashMap<i64, u64>,
     seen: Vec<i64>,
     epochs: BTreeSet<u64>,
-    /// When each member, as the leader, last heard of a session, by its own clock, and until when
-    /// it may not expire it.
+    /// For each session, the time before which a leader may not expire it, by the leader's own
+    /// clock. It follows from the last packet for the session that the leader has read.
     heard: HashMap<(usize, i64), Duration>,
 }
 
 impl World {
-    /// All members run, and a leader is being elected.
+    /// A world in which all members run and elect a leader.
     pub(super) fn new(settings: Settings, seed: u64) -> World {
         let mut world = World {
             ensemble: Ensemble::new(&settings, seed),
@@ -134,7 +134,7 @@ impl World {
         world
     }
 
-    /// As [`new`](Self::new), once all members serve.
+    /// A world in which all members serve clients.
     pub(super) fn serving(settings: Settings, seed: u64) -> World {
         let mut world = World::new(settings, seed);
         world.until_all_serve();
@@ -165,8 +165,7 @@ impl World {
 
     // ---- time ----
 
-    /// Goes on to the next thing that happens, if that is no later than this; false if there is
-    /// nothing.
+    /// Goes on to the next event, if it is due before `limit`; returns false if there is none.
     pub(super) fn step(&mut self, limit: Duration) -> bool {
         let timer = |member: usize| {
             let due = self.ensemble.next_timer(member)?;
@@ -255,7 +254,7 @@ impl World {
         }
     }
 
-    /// Takes what the ensemble wants done.
+    /// Carries out the ensemble's outputs.
     pub(super) fn carry(&mut self) {
         for output in self.ensemble.take_outputs() {
             match output {
@@ -302,7 +301,7 @@ impl World {
         self.clients.len() - 1
     }
 
-    /// Connects to a member, with the session that it has or for a new one.
+    /// Connects to a member, with the client's session, or for a new one if it has none.
     pub(super) fn connect(&mut self, client: usize, member: usize) {
         self.conns += 1;
         let conn = self.conns;
@@ -331,7 +330,7 @@ impl World {
         client
     }
 
-    /// The client leaves its connection.
+    /// The client closes its connection.
     pub(super) fn leave(&mut self, client: usize) {
         if let Some(conn) = self.clients[client].conn.take() {
             self.by_conn.remove(&conn);
@@ -340,8 +339,8 @@ impl World {
         }
     }
 
-    /// The client's connection as it is, which goes on without it: what was left behind is read by
-    /// nobody.
+    /// The client leaves its connection open and continues without it. Bytes that still arrive there
+    /// are not read.
     pub(super) fn forget(&mut self, client: usize) -> (usize, ConnId) {
         let conn = self.clients[client].conn.take().expect("a connection");
         self.by_conn.remove(&conn);
@@ -368,8 +367,8 @@ impl World {
         xid
     }
 
-    /// Sends a request and waits for its answer; none if the connection ends first, or after a
-    /// minute.
+    /// Sends a request and waits for its answer. Returns none if the connection ends first, or
+    /// after a minute.
     pub(super) fn call(
         &mut self,
         client: usize,
@@ -393,7 +392,7 @@ impl World {
         self.call(client, op::CREATE, |w| create(w, path, flags))
     }
 
-    /// The error code of an `exists`.
+    /// The error code of the answer to an `exists`.
     pub(super) fn exists(&mut self, client: usize, path: &str) -> Option<i32> {
         self.call(client, op::EXISTS, |w| w.buffer(path.as_bytes()).bool(false))
             .map(|answer| answer.err)
@@ -404,7 +403,7 @@ impl World {
         self.clients[client].watches.entry(path.to_owned()).or_default().0 += 1;
     }
 
-    /// Lets it ping while this time passes, as a client does that has nothing else to do.
+    /// Lets clients ping while this time passes, as idle clients do.
     pub(super) fn idle(&mut self, clients: &[usize], time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -440,7 +439,7 @@ impl World {
                 let path = r.string().expect("a path").to_owned();
                 let (set, fired) = client.watches.get_mut(&path).expect("a watch that was set");
                 *fired += 1;
-                assert!(fired <= set, "a watch on {path} has fired twice");
+                assert!(fired <= set, "more watches on {path} have fired than were set");
                 client.events.push((kind, path));
                 continue;
             }
@@ -450,13 +449,13 @@ impl World {
                     client.asked.iter().position(|(xid, _)| *xid == header.xid).expect("asked")
                 }
             };
-            let (xid, _) = client.asked.remove(at).expect("an answer to something");
+            let (xid, _) = client.asked.remove(at).expect("an answer belongs to a request");
             assert_eq!(xid, header.xid, "answers come in the order of the requests");
             let ReplyHeader { zxid, err, .. } = header;
             if zxid > 0 {
                 assert!(
                     zxid >= client.last_zxid,
-                    "a session goes back: {zxid:#x}, {:#x}",
+                    "a session's zxid goes back: {zxid:#x}, {:#x}",
                     client.last_zxid
                 );
                 client.last_zxid = zxid;
@@ -471,9 +470,9 @@ impl World {
         }
     }
 
-    // ---- what is checked at every step ----
+    // ---- checks at every step ----
 
-    /// The leader has heard of sessions, if it has read this packet.
+    /// Notes which sessions this packet keeps alive, if the leader has read the packet.
     fn note_heard(&mut self, packet: Packet) {
         let (Channel::Stream { id, .. }, Part::Leading(leader)) =
             (packet.channel, &self.ensemble.members[packet.to].part)
@@ -500,7 +499,8 @@ impl World {
         }
     }
 
-    /// A member has heard of a session. If it leads, it may not expire it for this long.
+    /// Notes that a member has received a sign of life of a session. If this member leads, it may
+    /// not expire the session before the timeout is over.
     fn note_touch(&mut self, member: usize, session: i64, timeout: Duration) {
         let member_state = &self.ensemble.members[member];
         if member_state.server.is_serving && matches!(member_state.part, Part::Leading(_)) {
@@ -528,7 +528,7 @@ impl World {
         }
     }
 
-    /// All members that serve have, after the same transaction, the same tree.
+    /// Checks that all serving members have the same tree after the same transaction.
     fn check(&mut self) {
         for member in 0..self.settings.members {
             let applied = self.ensemble.applied(member);
@@ -547,25 +547,25 @@ impl World {
             let known = *self.trees.entry(applied).or_insert(digest);
             assert_eq!(
                 known, digest,
-                "member {member} differs from another one after {applied:#x}"
+                "member {member} differs from another member after transaction {applied:#x}"
             );
         }
     }
 
-    /// Packets from one member to another wait until then, and those that wait already do not go
-    /// first.
+    /// Lets packets from one member to another wait for this time. Packets that wait already keep
+    /// their place in the order.
     pub(super) fn hold(&mut self, from: usize, to: usize, time: Duration) {
         let until = self.held.entry((from, to)).or_default();
         *until = (*until).max(self.now + time);
     }
 
-    /// A member does not run until then, nor sooner than it was to before.
+    /// Stops a member for this time. An earlier stop that ends later stays in force.
     pub(super) fn stall(&mut self, member: usize, time: Duration) {
         let until = self.stalled.entry(member).or_default();
         *until = (*until).max(self.now + time);
     }
 
-    /// All members but this one serve, undisturbed, and have logged and applied the same.
+    /// Whether all members but this one serve and have logged and applied the same writes.
     pub(super) fn is_level_but(&self, member: usize) -> bool {
         let others = || (0..self.settings.members).filter(|other| *other != member);
         let logged: BTreeSet<i64> =
@@ -580,7 +580,7 @@ impl World {
             })
     }
 
-    /// All members run, and no harm is done any more.
+    /// Starts all members and ends all faults.
     pub(super) fn heal(&mut self) {
         self.cut.clear();
         for member in 0..self.settings.members {
@@ -613,7 +613,7 @@ pub(super) fn is_ok(answer: Option<Answer>) -> bool {
 }
 
 impl World {
-    /// From here on a session may be expired at any time.
+    /// From now on the checks allow any session to expire at any time.
     pub(super) fn forget_heard(&mut self) {
         self.heard.clear();
     }

@@ -1,5 +1,5 @@
-//! What the random sequences have met: it is told, and what must be among it is checked, so that
-//! they cannot quietly shrink.
+//! Counts the operations and answers of the random sequences, prints the counts, and checks that
+//! the expected ones occurred. So the sequences cannot lose a part unnoticed.
 use super::{
     super::{
         answers::{Body, Heard, Kind, Outcome},
@@ -10,7 +10,7 @@ use super::{
 };
 use std::{collections::BTreeMap, fmt};
 
-/// Stands for all.
+/// Stands for all unknown opcodes.
 const UNKNOWN: i32 = 99;
 
 /// Opcodes and their names.
@@ -75,7 +75,7 @@ pub struct Coverage {
     events: BTreeMap<Kind, usize>,
     acts: usize,
     packets: usize,
-    /// Opcodes with codes.
+    /// Counts by opcode and error code.
     pairs: BTreeMap<(i32, i32), usize>,
 }
 
@@ -136,7 +136,8 @@ impl Coverage {
             operations.chain(codes).map(|(_, name)| (*name).to_owned()).collect();
         missing.extend(events.map(|kind| format!("{kind:?}")));
         assert!(missing.is_empty(), "the random sequences did not meet {missing:?}\n{self}");
-        // Each has succeeded, but those that cannot, or have no answer then.
+        // Each operation has succeeded at least once, except those that cannot succeed, or are not
+        // answered then.
         let never = [op::CHECK, op::RECONFIG, op::CREATE_SESSION, UNKNOWN];
         let failed = known().filter(|(opcode, _)| {
             !never.contains(opcode) && !self.pairs.contains_key(&(*opcode, 0))

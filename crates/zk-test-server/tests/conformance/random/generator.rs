@@ -1,4 +1,4 @@
-//! What the clients of a random sequence do next.
+//! Chooses the next act of the clients of a random sequence.
 use super::{
     super::{
         requests::{
@@ -12,11 +12,11 @@ use super::{
 
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// All in one packet.
+    /// Sends all requests in one packet.
     Ask { client: usize, requests: Vec<Req> },
-    /// The end of the client's session, and a new one.
+    /// Closes the client's session and opens a new one.
     Close { client: usize },
-    /// The session moves to a new connection, if the password is right.
+    /// Moves the session to a new connection, if the password is right.
     Move { client: usize, right: bool },
 }
 
@@ -48,7 +48,8 @@ enum What {
     Unknown,
 }
 
-/// How often each comes, alone; in a packet with others, only those up to `STEADY`.
+/// How often each kind of request occurs. A packet of several requests has only the kinds up to
+/// `STEADY`.
 const WEIGHTS: [(u32, What); 24] = [
     (240, What::Create),
     (100, What::Delete),
@@ -68,7 +69,7 @@ const WEIGHTS: [(u32, What); 24] = [
     (30, What::CheckWatches),
     (30, What::SetWatches),
     (15, What::WhoAmI),
-    // (While a setACL is under way, the former list is what counts.)
+    // (While a setACL is in progress, the former ACL counts.)
     (25, What::SetAcl),
     (20, What::Ping),
     (25, What::Auth),
@@ -184,7 +185,7 @@ fn request(words: &mut Vocabulary, what: What) -> Req {
                 op::SET_WATCHES,
                 op::RECONFIG,
             ]);
-            // That of reconfig can be read.
+            // The server can parse a reconfig of such a length.
             let length = if op == op::RECONFIG { 20 } else { words.rng.usize(0..4) };
             Req::Other { op, body: vec![0xff; length] }
         }
@@ -205,7 +206,8 @@ fn part(words: &mut Vocabulary) -> Req {
         (1, What::Exists),
     ]);
     match request(words, what) {
-        // Among other requests that overlap, one that cannot be read has effects that are chance.
+        // In a packet of several requests, the effects of a request that cannot be read depend on
+        // timing.
         Req::Exists { path, .. } if words.steady => check(&path, -1),
         Req::Create(mut create) => {
             let lasts = create.flags == mode::TTL || create.flags == mode::SEQUENTIAL_TTL;
@@ -219,7 +221,7 @@ fn part(words: &mut Vocabulary) -> Req {
     }
 }
 
-/// The first requests of a sequence: something to work on.
+/// The first requests of a sequence: they make nodes to work on.
 pub fn opening(top: &str) -> Vec<Req> {
     let below = |path: &str| super::super::requests::create(&format!("{top}{path}"));
     let owned = below("/b").acl(&[acl(31, "world", "anyone"), acl(31, "ip", "127.0.0.1")]);

@@ -1,13 +1,13 @@
-//! Random operations on two servers, the real one and the embedded one, whose answers have to be
-//! the same.
+//! Random operations on two servers, the real one and the embedded one. Both servers must give the
+//! same answers.
 //!
-//! A sequence is made from a seed: what two or three clients ask, one after the other and now and
-//! then many requests at once. It is played to each server; every answer, every watch event and at
-//! last every node with its Stat are compared. zxids and session ids are compared as offsets and
-//! ordinals, times not at all (but they have to make sense).
+//! A sequence is made from a seed: the requests of two or three clients, one after the other or
+//! many in one packet. It is played to each server. Then every answer, every watch event and the
+//! final tree with all Stats are compared. zxids and session ids are compared as offsets and
+//! ordinals. Times are not compared, but must be plausible.
 //!
-//! `ZK_CONFORMANCE_SEQUENCES` sets how many sequences are played, `ZK_CONFORMANCE_SEED` the first
-//! one's seed.
+//! `ZK_CONFORMANCE_SEQUENCES` sets the number of sequences, `ZK_CONFORMANCE_SEED` the seed of the
+//! first one.
 mod coverage;
 mod generator;
 mod normal;
@@ -23,10 +23,10 @@ use zk_test_support::scenarios;
 scenarios![both_servers_say_the_same on real within 1200];
 
 const SEQUENCES: u64 = 200;
-/// Acts of one sequence.
+/// The number of acts of one sequence.
 const ACTS: usize = 60;
 const FIRST_SEED: u64 = 1;
-/// Acts shown before one that differs.
+/// The number of acts that are shown before the first one that differs.
 const SHOWN: usize = 5;
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -41,7 +41,7 @@ fn both_servers_say_the_same() {
     let began = Instant::now();
     let mut coverage = Coverage::default();
     for seed in first..first + sequences {
-        // What has been played so far is kept where a panic leaves it.
+        // The acts so far are kept where they survive a panic.
         let played = [(); 2].map(|()| Mutex::new(Vec::new()));
         let ended = thread::scope(|scope| {
             let plays = [0, 1].map(|at| {
@@ -74,7 +74,7 @@ fn both_servers_say_the_same() {
     }
 }
 
-/// The first act on which the servers differ ends it.
+/// Ends the sequence with a report at the first act on which the servers differ.
 fn compare(seed: u64, names: &[&str; 2], one: &[Played], other: &[Played]) {
     let same = one.iter().zip(other).take_while(|(one, other)| one == other).count();
     if same == one.len().max(other.len()) {

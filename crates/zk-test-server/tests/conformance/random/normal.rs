@@ -1,15 +1,15 @@
-//! Answers without what two servers may differ in.
+//! Answers in normal form: without the numbers in which two servers may differ.
 use super::super::{
     answers::{Body, Event, Heard, Outcome, Reply},
     checks::timeless,
 };
 use zk_test_support::raw::{Acl, Stat};
 
-/// How one server's numbers are to be read.
+/// Translates one server's numbers.
 pub struct Normal {
     /// The last zxid before the sequence.
     pub base: i64,
-    /// The sessions of the sequence, in the order of their begin.
+    /// The sessions of the sequence, in the order in which they began.
     pub sessions: Vec<i64>,
 }
 
@@ -52,7 +52,7 @@ impl Normal {
     }
 
     fn stat(&self, stat: Stat) -> Stat {
-        // The root and what else was there from the beginning has no time of birth.
+        // The root and the other nodes of a fresh server have no creation time.
         let stat =
             if stat.czxid == 0 { Stat { ctime: 0, mtime: 0, ..stat } } else { timeless(stat) };
         Stat {
@@ -64,12 +64,12 @@ impl Normal {
         }
     }
 
-    /// -1 and 0, which are no transactions, stay.
+    /// -1 and 0, which are not zxids, stay.
     pub fn zxid(&self, zxid: i64) -> i64 {
         if zxid <= 0 { zxid } else { zxid - self.base }
     }
 
-    /// Counted from 1.
+    /// The number of a session, counted from 1.
     fn session(&self, id: i64) -> i64 {
         match self.sessions.iter().position(|session| *session == id) {
             Some(at) => at as i64 + 1,
@@ -81,7 +81,7 @@ impl Normal {
     }
 }
 
-/// The scheme `auth` stands for credentials in the order of a hash table.
+/// An ACL in sorted order: the scheme `auth` stands for credentials in the order of a hash table.
 fn sorted(mut list: Vec<Acl>) -> Vec<Acl> {
     list.sort_by(|a, b| (&a.scheme, &a.id, a.perms).cmp(&(&b.scheme, &b.id, b.perms)));
     list

@@ -13,11 +13,11 @@ use super::{
 use std::{collections::BTreeSet, fmt, sync::Mutex};
 use zk_test_support::Server;
 
-/// An act and all that was heard of it, in normal form.
+/// An act and the messages that followed it, in normal form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Played {
     pub act: String,
-    /// Opcodes of its requests.
+    /// The opcodes of its requests.
     pub opcodes: Vec<i32>,
     pub heard: Vec<Heard>,
 }
@@ -82,7 +82,7 @@ impl Player<'_> {
         }
     }
 
-    /// With zxids that mean the same on every server.
+    /// The act with zxids that mean the same on every server.
     fn readable(&self, act: &Act) -> String {
         let mut act = act.clone();
         if let Act::Ask { requests, .. } = &mut act {
@@ -95,11 +95,12 @@ impl Player<'_> {
         format!("{act:?}")
     }
 
-    /// All that comes until each request is answered, or the connection closed.
+    /// Sends the requests, and reads until each is answered or the connection is closed.
     fn ask(&mut self, client: usize, requests: &[Req]) -> Vec<Heard> {
         self.clients[client].send(requests);
         if let [Req::Check { .. }] = requests {
-            // Where it succeeds it is not answered: the answer behind it tells.
+            // A request that succeeds here gets no answer. The answer to a ping behind it shows
+            // that it was served.
             self.clients[client].send(&[Req::Ping]);
             let mut heard = self.answers(client, 1);
             if self.clients[client].unanswered().contains(&op::PING) {
@@ -119,7 +120,7 @@ impl Player<'_> {
         heard
     }
 
-    /// That many answers and the events before them.
+    /// So many answers, and the events before them.
     fn answers(&mut self, client: usize, mut count: usize) -> Vec<Heard> {
         let mut heard = Vec::new();
         let mut replies = 0;
@@ -127,7 +128,7 @@ impl Player<'_> {
             let next = self.clients[client].next();
             if let Heard::Reply(reply) = &next {
                 replies += 1;
-                // The end of the connection follows.
+                // The end of the connection follows this answer.
                 if matches!(reply.err, UNIMPLEMENTED | AUTH_FAILED) {
                     count = usize::MAX;
                 }
@@ -149,7 +150,7 @@ impl Player<'_> {
         self.played.lock().expect("nobody else plays").push(Played { act, opcodes, heard });
     }
 
-    /// Of the former connection nothing more is wanted.
+    /// Moves the session to a new connection; the messages on the former one are ignored.
     fn move_to_new(&mut self, client: usize) {
         let old = &self.clients[client];
         let moved = Hello::again(old).say(&self.address).expect("a welcome");
@@ -159,8 +160,8 @@ impl Player<'_> {
         self.note(format!("client {client} comes back"), vec![op::CREATE_SESSION], Vec::new());
     }
 
-    /// The nodes of a session go in the order of a hash table; so the events of the end are sorted,
-    /// apart from those before.
+    /// Closes a session. The nodes of a session are deleted in the order of a hash table, so the
+    /// events of the close are sorted, apart from earlier events.
     fn close(&mut self, client: usize, said: String) {
         self.drain_all(|heard| heard);
         let mut heard = self.ask(client, &[Req::CloseSession]);
@@ -172,7 +173,7 @@ impl Player<'_> {
         self.drain_all(sorted);
     }
 
-    /// What all have heard by now.
+    /// Reads all messages that have come for all clients.
     fn drain_all(&mut self, order: fn(Vec<Heard>) -> Vec<Heard>) {
         for client in &mut self.clients {
             client.send(&[Req::Ping]);
@@ -183,8 +184,8 @@ impl Player<'_> {
         }
     }
 
-    /// Every node a sequence may have made, its counts on the server, and all that again without
-    /// the sessions.
+    /// Compares every node that the sequence may have made and the server's counts, first with the
+    /// sessions and then without them.
     fn finish(&mut self, server: &Server) {
         self.drain_all(|heard| heard);
         self.tree(server, "before the sessions end");
@@ -221,7 +222,7 @@ impl Player<'_> {
     }
 }
 
-/// Its events in an order that can be compared; the rest behind them.
+/// The events in an order that can be compared, and the other messages after them.
 fn sorted(heard: Vec<Heard>) -> Vec<Heard> {
     let (mut events, mut rest) = (Vec::new(), Vec::new());
     for heard in heard {

@@ -1,5 +1,5 @@
-//! What a random sequence is made of: paths, data, versions, permissions, by chance and by what the
-//! answers have told so far.
+//! The parts of a random sequence: paths, data, versions and permissions. They are chosen at
+//! random, or from earlier answers.
 use super::super::{
     answers::{Body, Outcome, Reply},
     checks::ALICE,
@@ -9,7 +9,7 @@ use fastrand::Rng;
 use std::collections::HashMap;
 use zk_test_support::raw::{Acl, Stat};
 
-/// Below the sequence's own node.
+/// Paths below the node of the sequence.
 const PATHS: [&str; 12] = [
     "/",
     "/a",
@@ -31,14 +31,14 @@ pub const HOUR: i64 = 3_600_000;
 
 pub struct Vocabulary {
     pub rng: Rng,
-    /// The node everything of this sequence is below.
+    /// All nodes of this sequence are below this node.
     pub top: String,
-    /// Only what answers the same however requests overlap.
+    /// Only choices whose answers do not depend on how requests overlap.
     pub steady: bool,
-    /// Sequential nodes made so far.
+    /// The sequential nodes so far.
     numbered: Vec<String>,
     stats: HashMap<String, Stat>,
-    /// zxids of answers.
+    /// The zxids of earlier answers.
     zxids: Vec<i64>,
 }
 
@@ -62,7 +62,7 @@ impl Vocabulary {
         choices[self.rng.usize(0..choices.len())].clone()
     }
 
-    /// One of these, each as often as its weight says.
+    /// One of the choices, each as often as its weight says.
     pub fn weighted<T: Copy>(&mut self, choices: &[(u32, T)]) -> T {
         let mut at = self.rng.u32(0..choices.iter().map(|(weight, _)| weight).sum());
         for (weight, choice) in choices {
@@ -86,7 +86,7 @@ impl Vocabulary {
         rooted(&self.top, path)
     }
 
-    /// All paths a node may have by now.
+    /// All paths that may have a node by now.
     pub fn all_paths(&self) -> Vec<String> {
         let mut paths: Vec<String> = PATHS.iter().map(|path| rooted(&self.top, path)).collect();
         paths.extend(self.numbered.iter().cloned());
@@ -104,7 +104,7 @@ impl Vocabulary {
         }
     }
 
-    /// Right, any, or wrong.
+    /// A version: the right one, any, or a wrong one.
     pub fn version(&mut self, path: &str, of: impl Fn(&Stat) -> i32) -> i32 {
         let known = self.stats.get(path).map_or(0, of);
         match self.rng.u32(0..10) {
@@ -141,7 +141,7 @@ impl Vocabulary {
     }
 
     pub fn create(&mut self) -> Req {
-        // Opcode and flags that belong together, or not.
+        // Opcode and flags that fit together, or not.
         let (op, flags) = match self.rng.u32(0..100) {
             0..25 => (op::CREATE, PERSISTENT),
             25..35 => (op::CREATE, EPHEMERAL),
@@ -158,7 +158,7 @@ impl Vocabulary {
             87..89 => (op::CREATE, self.pick(&[7, -1, 100])),
             _ => (op::CREATE, PERSISTENT),
         };
-        // Of numbered ones the path is a prefix.
+        // The path of a numbered node is a prefix.
         let mut path = self.path();
         if matches!(flags, SEQUENTIAL | EPHEMERAL_SEQUENTIAL | SEQUENTIAL_TTL) && self.chance(90) {
             path += "/n-";
@@ -168,12 +168,12 @@ impl Vocabulary {
         } else {
             self.pick(&[0, -5, 1 << 40, HOUR * 24])
         };
-        // (Of createTTL without its mode no other time is refused before it ends a real server.)
+        // (A createTTL without a mode of its own and with an invalid time would end a real server.)
         let ttl = if (flags == TTL || flags == SEQUENTIAL_TTL) || ttl >= 0 { ttl } else { HOUR };
         Req::Create(Create { op, path, data: self.data(), acl: self.acl(), flags, ttl })
     }
 
-    /// Remembers what an answer tells.
+    /// Remembers the numbers and paths of an answer.
     pub fn learn(&mut self, request: &Req, reply: &Reply) {
         self.zxids.push(reply.zxid);
         let path = match request {
