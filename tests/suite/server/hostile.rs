@@ -335,7 +335,7 @@ fn garbage_harms_nobody() {
 
 // ---- slow clients ----
 
-fn slow_loris_keeps_nobody_waiting_and_is_closed() {
+fn slow_loris_delays_no_other_client_and_is_closed() {
     let server = brand::embedded()
         .tick(Duration::from_millis(500))
         .min_session_timeout(Duration::from_secs(1))

@@ -174,7 +174,7 @@ fn virtual_hours_pass_at_once() {
     owner.abandon();
 }
 
-fn advance_hears_those_who_came_before() {
+fn advance_serves_earlier_requests_first() {
     let server = brand::embedded().virtual_clock().start().unwrap();
     let at = server.connect_string();
     let timeout = Duration::from_secs(10);

@@ -868,7 +868,7 @@ scenarios![
     moves_to_another_host_when_one_fails,
     works_below_a_chroot_that_it_makes,
     subscriber_sees_every_change_in_order,
-    receiver_that_nobody_reads_holds_nobody_up,
+    receiver_that_is_never_read_blocks_no_other,
     observer_is_called_for_each_change,
     observer_that_blocks_holds_nobody_up,
     observer_that_blocks_for_ever_does_not_hold_up_close,

@@ -255,7 +255,7 @@ scenarios![on embedded;
     session_goes_on_when_the_logger_panics_at_its_news,
     every_lock_is_granted_and_released_where_the_logger_panics_at_the_grant,
     connection_comes_back_when_the_logger_panics_at_its_dialling,
-    all_holds_are_told_of_when_the_logger_panics_at_the_first_loss,
+    all_losses_are_notified_when_the_logger_panics_at_the_first_one,
     observer_that_panics_is_called_again_though_the_logger_panics_at_that,
     dead_connection_thread_is_a_new_session,
     waiter_of_a_dead_connection_thread_queues_again,

@@ -22,7 +22,7 @@ pub fn tests() -> Vec<Test> {
         the_later_mode_takes_the_place_of_the_former,
         a_one_shot_watch_takes_the_place_of_a_lasting_one,
         watches_are_removed_by_kind,
-        whoever_watches_a_node_makes_a_check_succeed,
+        a_check_succeeds_by_the_watch_of_another_connection,
         removed_watches_are_silent,
     ];
     let of_39 = scenarios![@list

@@ -73,7 +73,7 @@ fn version() -> &'static str {
     if is_39() { "3.9." } else { "3.8." }
 }
 
-fn srvr_tells_of_the_server(address: &str) {
+fn srvr_reports_the_server(address: &str) {
     let answer = ask(address, "srvr");
     let lines = table(&answer, ": ");
     let names = Vec::from_iter(lines.iter().map(|(name, _)| *name));
