@@ -180,7 +180,8 @@ fn each_end_of_a_call_is_told_and_counted_for_each_recipe() {
     assert_eq!(last.pop().as_deref(), Some("closed"));
     let mut lost: Vec<String> =
         taken.iter().map(|(label, ..)| format!("{label} \"a name\" session_closed")).collect();
-    (last.sort(), lost.sort());
+    last.sort();
+    lost.sort();
     assert_eq!(last, lost, "a loss for each hold, and nothing else");
     drop(guards);
     for (label, stats, take) in &taken {
