@@ -288,8 +288,9 @@ mod tests {
             self.metrics.lock().unwrap()[name].load(Ordering::SeqCst)
         }
 
-        fn gauge(&self, name: &str) -> f64 {
-            f64::from_bits(self.get(name))
+        /// All our gauges are whole numbers.
+        fn gauge(&self, name: &str) -> i64 {
+            f64::from_bits(self.get(name)) as i64
         }
     }
 
@@ -366,9 +367,9 @@ mod tests {
             assert_eq!(REASONS.map(|reason| lost(reason.as_str())), [0, 0, 0, 0, 1, 0, 0, 0]);
             let state = |state| kept.gauge(&format!("zkmutex_session_state state={state}"));
             let states = || ["connected", "suspended", "lost"].map(state);
-            assert_eq!(states(), [0.0, 0.0, 1.0]);
+            assert_eq!(states(), [0, 0, 1]);
             observer.closed();
-            assert_eq!(states(), [0.0; 3]);
+            assert_eq!(states(), [0; 3]);
             let session = ["connections_lost_total", "reconnects_total", "lease_margin_seconds"];
             assert_eq!(session.map(|name| kept.get(&format!("zkmutex_{name} "))), [1, 1, 1]);
             assert_eq!(kept.get("zkmutex_events_missed_total "), 4);
@@ -376,7 +377,7 @@ mod tests {
             assert_eq!(kept.get("zkmutex_request_seconds op=create"), 1);
             let gauges = ["waiters", "held"]
                 .map(|name| kept.gauge(&format!("zkmutex_lock_{name} {labels}")));
-            assert_eq!(gauges, [0.0, 0.0]);
+            assert_eq!(gauges, [0, 0]);
         });
         let metrics = kept.metrics.lock().unwrap();
         assert!(metrics.keys().all(|name| !name.contains("a-path")));
