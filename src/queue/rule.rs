@@ -206,21 +206,21 @@ fn decide<'n, 'a, P: Ord>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::name::{new_id, prefix};
+    use proptest::prelude::*;
+    use std::collections::HashSet;
 
     #[test]
     fn the_holders_are_the_first_or_all_readers_before_the_first_writer() {
         let of = |kind: &str, number: u32| format!("_c_{:0>36}-{kind}{number:010}", number);
         let all = [of("__WRIT__", 5), of("__READ__", 2), of("__READ__", 7), of("__READ__", 1)];
         let names: Vec<&str> = all.iter().map(String::as_str).collect();
-        assert_eq!(holders(&[]), [""; 0]);
-        assert_eq!(holders(&names), [names[3], names[1]]);
-        assert_eq!(holders(&[names[2], names[0], "junk"]), [names[0]]);
+        assert_eq!(super::holders(&[]), [""; 0]);
+        assert_eq!(super::holders(&names), [names[3], names[1]]);
+        assert_eq!(super::holders(&[names[2], names[0], "junk"]), [names[0]]);
         let leases = ["_c_b-lease-0000000003", "_c_a-lease-0000000012", "_c_c-lease-0000000001"];
         assert_eq!(all_holders(&leases), [leases[2], leases[0], leases[1]]);
     }
-    use crate::queue::name::{new_id, prefix};
-    use proptest::prelude::*;
-    use std::collections::HashSet;
 
     fn child(layout: Layout, kind: Kind, sequence: i64) -> String {
         format!("{}{sequence:010}", prefix(layout, kind, &new_id(layout)))
