@@ -218,6 +218,9 @@ fn decide<'n, 'a, P: Ord>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::name::{new_id, prefix};
+    use proptest::prelude::*;
+    use std::collections::HashSet;
 
     #[test]
     fn the_holders_are_the_first_or_all_readers_before_the_first_writer() {
@@ -230,9 +233,6 @@ mod tests {
         let leases = ["_c_b-lease-0000000003", "_c_a-lease-0000000012", "_c_c-lease-0000000001"];
         assert_eq!(all_holders(&leases), [leases[2], leases[0], leases[1]]);
     }
-    use crate::queue::name::{new_id, prefix};
-    use proptest::prelude::*;
-    use std::collections::HashSet;
 
     fn child(layout: Layout, kind: Kind, sequence: i64) -> String {
         format!("{}{sequence:010}", prefix(layout, kind, &new_id(layout)))
