@@ -20,7 +20,9 @@ struct Nothing;
 impl Observer for Nothing {}
 
 /// How the session is observed.
-const OBSERVERS: [(&str, fn(SessionBuilder) -> SessionBuilder); 3] = [
+type Observed = fn(SessionBuilder) -> SessionBuilder;
+
+const OBSERVERS: [(&str, Observed); 3] = [
     ("none", |builder| builder),
     ("nothing", |builder| builder.observer(Nothing)),
     ("metrics", |builder| builder.observer(MetricsObserver::new())),
