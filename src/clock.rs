@@ -1,7 +1,7 @@
 //! The clock on which leases are measured. It goes on while the host sleeps.
 //!
-//! `std::time::Instant` stops during suspend on Linux and macOS. A lease that is measured on it would
-//! still last on a host that has just woken up, long after the server expired the session.
+//! `std::time::Instant` stops during suspend on Linux and macOS. A lease that is measured on it
+//! would still last on a host that has just woken up, long after the server expired the session.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -41,8 +41,8 @@ fn nanos(d: Duration) -> u64 {
 pub(crate) struct SharedTime(AtomicU64);
 
 impl SharedTime {
-    /// A thread that reads a time here also sees everything that the writer did before it wrote that
-    /// time.
+    /// A thread that reads a time here also sees everything that the writer did before it wrote
+    /// that time.
     pub(crate) fn get(&self) -> BootTime {
         BootTime(self.0.load(Ordering::Acquire))
     }

@@ -56,8 +56,8 @@ pub enum Error {
         /// Why no answer came.
         cause: Cause,
     },
-    /// The thread held the lock and has lost it: stop the work that the lock protects. A thread gets
-    /// this error for as long as it has a guard of the lost lock. If such a guard was leaked,
+    /// The thread held the lock and has lost it: stop the work that the lock protects. A thread
+    /// gets this error for as long as it has a guard of the lost lock. If such a guard was leaked,
     /// `clear_lost` (of [`ZkMutex`](crate::ZkMutex::clear_lost) and
     /// [`ZkRwLock`](crate::ZkRwLock::clear_lost)) ends that.
     Lost {
@@ -96,8 +96,8 @@ pub enum Error {
         /// The node; empty if there is none.
         path: String,
     },
-    /// A guard of several locks was released, and the release of more than one lock failed, each for
-    /// a reason of its own. The guard has given all of them up.
+    /// A guard of several locks was released, and the release of more than one lock failed, each
+    /// for a reason of its own. The guard has given all of them up.
     Several {
         /// The failures, at least two, in the order in which the locks were released.
         failures: Vec<Error>,
@@ -162,13 +162,13 @@ pub enum LossReason {
     AuthFailed,
     /// The session was closed on our side.
     SessionClosed,
-    /// The lock's node was deleted: by somebody, or by the server when it expires the session, since
-    /// the news of the node may come before the news of the session.
+    /// The lock's node was deleted: by somebody, or by the server when it expires the session,
+    /// since the news of the node may come before the news of the session.
     NodeDeleted,
     /// The lock was held for longer than its [`max_hold`](crate::LockBuilder::max_hold) allows.
     HeldTooLong,
-    /// This process gave the leadership up: the candidate left its election, or the leader's work has
-    /// ended.
+    /// This process gave the leadership up: the candidate left its election, or the leader's work
+    /// has ended.
     Resigned,
     /// The library's own connection thread failed; see the log.
     Internal,
@@ -236,8 +236,8 @@ impl Error {
     }
 }
 
-/// With these codes a server says that it cannot do the request now: it is too slow, it has too much
-/// to do, or it has lost the other servers.
+/// With these codes a server says that it cannot do the request now: it is too slow, it has too
+/// much to do, or it has lost the other servers.
 const TRANSIENT_CODES: [&str; 3] = ["OperationTimeout", "ThrottledOp", "NotReadOnly"];
 
 impl fmt::Display for Cause {
@@ -262,8 +262,8 @@ impl fmt::Display for Cause {
 
 impl LossReason {
     /// In one or two words with small letters, as a label of a metric: `lease_expired`,
-    /// `session_expired`, `auth_failed`, `session_closed`, `node_deleted`, `held_too_long`, `resigned`
-    /// or `internal`.
+    /// `session_expired`, `auth_failed`, `session_closed`, `node_deleted`, `held_too_long`,
+    /// `resigned` or `internal`.
     pub fn as_str(self) -> &'static str {
         match self {
             LossReason::LeaseExpired => "lease_expired",
@@ -377,8 +377,8 @@ impl std::error::Error for Error {}
 mod tests {
     use super::*;
 
-    /// An error of each variant. If the answer of a variant depends on its fields, there is an error
-    /// for each answer.
+    /// An error of each variant. If the answer of a variant depends on its fields, there is an
+    /// error for each answer.
     fn one_of_each() -> Vec<Error> {
         let (op, path, reason) = ("lock", String::from("/locks/orders"), String::from("no"));
         let server = |code: &str| Error::Server { op, path: path.clone(), code: code.to_owned() };

@@ -9,13 +9,13 @@ use std::fmt;
 ///
 /// A process may be paused (by a long garbage collection, a debugger, a suspended host) until its
 /// session has expired, and then write when it goes on. A lock alone cannot prevent that. The store
-/// can, with this token. The token has two parts: the zxid that created the holder's node (ZooKeeper's
-/// number of that write, counted over the whole ensemble), and how often threads of that process
-/// have handed the lock over since. Compare both parts together, as `Ord` does. Source: "How to do
-/// distributed locking", M. Kleppmann, 2016; ZooKeeper's zxid.
+/// can, with this token. The token has two parts: the zxid that created the holder's node
+/// (ZooKeeper's number of that write, counted over the whole ensemble), and how often threads of
+/// that process have handed the lock over since. Compare both parts together, as `Ord` does.
+/// Source: "How to do distributed locking", M. Kleppmann, 2016; ZooKeeper's zxid.
 ///
-/// Tokens start again at lower numbers only if the ensemble's data is wiped. Then clear the tokens in
-/// the store too. (Permits of a semaphore have several holders at once:
+/// Tokens start again at lower numbers only if the ensemble's data is wiped. Then clear the tokens
+/// in the store too. (Permits of a semaphore have several holders at once:
 /// [`ZkSemaphore`](crate::ZkSemaphore) says what their tokens can do.)
 ///
 /// # In a database
@@ -67,8 +67,8 @@ impl FencingToken {
     /// assert_eq!(newest.to_bytes(), stored());
     /// ```
     pub fn to_bytes(self) -> [u8; 16] {
-        // The sign bit is inverted. Otherwise the bytes of negative numbers would compare as greater
-        // than those of positive numbers.
+        // The sign bit is inverted. Otherwise the bytes of negative numbers would compare as
+        // greater than those of positive numbers.
         let zxid = u64::from_be_bytes((self.zxid ^ i64::MIN).to_be_bytes());
         (u128::from(zxid) << 64 | u128::from(self.hand_over)).to_be_bytes()
     }

@@ -15,8 +15,8 @@ pub(crate) struct Limit<'a> {
     moot: Option<&'a Receiver<Infallible>>,
 }
 
-/// Something that lasts too long: after some time it is worth a line in the log, and again each time
-/// that it has lasted twice as long.
+/// Something that lasts too long: after some time it is worth a line in the log, and again each
+/// time that it has lasted twice as long.
 #[derive(Clone, Copy)]
 pub(crate) struct Overlong {
     pub(crate) since: Instant,
@@ -94,8 +94,8 @@ impl<'a> Limit<'a> {
         self.cancel.is_some_and(CancelToken::is_cancelled) || self.moot.is_some_and(is_ready)
     }
 
-    /// Waits for a message. A message that is there already is taken even if the deadline has passed
-    /// or the token is cancelled.
+    /// Waits for a message. A message that is there already is taken even if the deadline has
+    /// passed or the token is cancelled.
     pub(crate) fn recv<T>(&self, from: &Receiver<T>) -> Ended<T> {
         let signals = [self.cancel.map(CancelToken::receiver), self.moot];
         if signals.iter().all(Option::is_none) {

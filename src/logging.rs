@@ -1,8 +1,8 @@
-//! Logging that cannot hurt the library's threads. The application's logger is foreign code: a logger
-//! that prints panics when its pipe is closed. Such a panic would end the thread that logs. If that
-//! were the supervisor or the connection's thread, no holder would learn of a lost lock any more. So
-//! the library logs only through the macros of this file. If the level is enabled, each runs the
-//! logger, and the formatting of its arguments, inside [`contained`].
+//! Logging that cannot hurt the library's threads. The application's logger is foreign code: a
+//! logger that prints panics when its pipe is closed. Such a panic would end the thread that logs.
+//! If that were the supervisor or the connection's thread, no holder would learn of a lost lock any
+//! more. So the library logs only through the macros of this file. If the level is enabled, each
+//! runs the logger, and the formatting of its arguments, inside [`contained`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -57,7 +57,7 @@ const REASONS: [LossReason; 8] = [
 /// | `zkmutex_sessions_lost_total` | counter | reason | sessions that were lost |
 /// | `zkmutex_request_seconds` | histogram | op | round trips to a server |
 /// | `zkmutex_lease_margin_seconds` | histogram | | what was left of the lease when it was renewed |
-/// | `zkmutex_events_missed_total` | counter | | events that were not reported, since this process had too little time |
+/// | `zkmutex_events_missed_total` | counter | | events that were not reported, because the observers were too slow |
 ///
 /// The labels `recipe` and `name` are those of [`LockLabel`], never a path: there may be very many
 /// paths. The label `outcome` is [`WaitOutcome::as_str`], `reason` is [`LossReason::as_str`], and

@@ -91,8 +91,8 @@ impl Observed {
         self.generation.upgrade()?.session_id()
     }
 
-    /// What `is_held` of the node's guards would answer if the process read this time on its boot-time
-    /// clock now.
+    /// What `is_held` of the node's guards would answer if the process read this time on its
+    /// boot-time clock now.
     pub fn is_held_at(&self, boot_time: Duration) -> bool {
         let (Some(generation), Some(node)) = (self.generation.upgrade(), self.node.upgrade())
         else {

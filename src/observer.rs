@@ -1,9 +1,10 @@
-//! `Observer`: the application's own code that is called at what happens to a session and its locks.
+//! `Observer`: the application's own code that is called at what happens to a session and its
+//! locks.
 //!
-//! Foreign code may block or panic, so no thread that takes, keeps or releases a lock calls it. Such
-//! a thread puts an [`Event`] into the session's [`EventQueue`], which never blocks. One more thread
-//! of the session takes the events out and calls the observers. Without an observer there is neither
-//! a queue nor a thread.
+//! Foreign code may block or panic, so no thread that takes, keeps or releases a lock calls it.
+//! Such a thread puts an [`Event`] into the session's [`EventQueue`], which never blocks. One more
+//! thread of the session takes the events out and calls the observers. Without an observer there is
+//! neither a queue nor a thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,28 +39,29 @@ const LAST_CALLS: Duration = Duration::from_millis(500);
 ///
 /// The session calls its observers on one thread of its own, one call after the other, up to 10 ms
 /// after the event. No thread that takes, keeps or releases a lock waits for an observer. So an
-/// observer may block and may call the session's methods, `close` included. It changes nothing of
-/// what a guard says: to stop work when a lock is lost, use [`Held::lost`](crate::Held::lost). A
+/// observer may block and may call the session's methods, `close` included. An observer cannot
+/// end a hold. To stop work when a lock is lost, use [`Held::lost`](crate::Held::lost). A
 /// panic in an observer is caught, and the observer is called again at the next event. The first
 /// panic of an observer is logged.
 ///
 /// # What is reported
 ///
-/// * **A call for a lock**: [`wait_began`](Self::wait_began), then
-///   [`contended`](Self::contended) if somebody else has the lock, then exactly one
-///   [`wait_ended`](Self::wait_ended). A call by a thread that holds the lock already (re-entry)
-///   does not wait and is not reported. A multi-lock reports a wait of each member that it asks for.
-///   A candidate of an election waits until it leads.
+/// * **A call for a lock**: [`wait_began`](Self::wait_began), then [`contended`](Self::contended)
+///   if somebody else has the lock, then exactly one [`wait_ended`](Self::wait_ended). A call by a
+///   thread that holds the lock already (re-entry) does not wait and is not reported. A multi-lock
+///   reports a wait of each member that it asks for. A candidate of an election waits until it
+///   leads.
 /// * **A hold**: it begins with a wait that ends as [`Acquired`](WaitOutcome::Acquired), and ends
 ///   with exactly one [`released`](Self::released) or [`lost`](Self::lost). All guards of a thread
 ///   on a re-entrant lock are one hold, which ends with the last of them. Several permits that were
 ///   taken together are one hold, and so is a term of a leader.
-/// * **The session**: [`closed`](Self::closed) is the last call of all. A call that waits for a lock
-///   at that time, and a hold that stands, have been reported to their end before.
+/// * **The session**: [`closed`](Self::closed) is the last call of all. A call that waits for a
+///   lock at that time, and a hold that stands, have been reported to their end before.
 ///
-/// If an observer is so slow that 16,384 events wait for it, calls for a lock that begin then are
-/// not reported, nor what follows from them: [`missed`](Self::missed) says how many. What was
-/// reported as begun is reported to its end.
+/// If an observer is so slow that 16,384 events wait for it, the library does not report calls for
+/// a lock that begin then, requests, and renewals of the lease. [`missed`](Self::missed) says how
+/// many. A call that was reported as begun is reported to its end. If twice as many events wait,
+/// changes of the session are left out too, but never [`closed`](Self::closed).
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -89,8 +91,8 @@ pub trait Observer: Send + 'static {
     /// A call for a lock begins.
     fn wait_began(&mut self, lock: &LockLabel) {}
 
-    /// The call that waits has found that somebody else, of this process or another, has the lock or
-    /// is ahead. Called once in a wait at most.
+    /// The call that waits has found that somebody else, of this process or another, has the lock
+    /// or is ahead. Called once in a wait at most.
     fn contended(&mut self, lock: &LockLabel) {}
 
     /// The call gets the lock from another thread of this process, or finds that its process has
@@ -106,14 +108,14 @@ pub trait Observer: Send + 'static {
     /// A hold has ended by a loss. The guards of this hold may live on.
     fn lost(&mut self, lock: &LockLabel, reason: LossReason) {}
 
-    /// A server has answered a request of this session, `took` after it was sent. `operation` is one
-    /// of `create`, `delete`, `exists`, `get_data`, `set_data`, `get_children`, `sync`, `ping` and
-    /// `other`.
+    /// A server has answered a request of this session, `took` after it was sent. `operation` is
+    /// one of `create`, `delete`, `exists`, `get_data`, `set_data`, `get_children`, `sync`, `ping`
+    /// and `other`.
     fn request_answered(&mut self, operation: &'static str, took: Duration) {}
 
     /// An answer has renewed the lease while something is held, and `left` was left of it at that
-    /// time. Zero: too late. Not each renewal is reported, but one within a twelfth of the session
-    /// timeout.
+    /// time. If `left` is zero, the renewal came too late. At most one renewal is reported in each
+    /// twelfth of the session timeout.
     fn lease_margin(&mut self, left: Duration) {}
 
     /// A session was made: the first, or a new one after a loss.
@@ -136,7 +138,8 @@ pub trait Observer: Send + 'static {
     fn missed(&mut self, events: u64) {}
 }
 
-/// Which lock an [`Observer`] is told of. All locks of one path in one session share it.
+/// The lock of which an [`Observer`] is told. All locks of one path in one session share one label;
+/// a `ZkRwLock` has two, `read` and `write`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LockLabel {
     pub(crate) recipe: &'static str,
@@ -157,7 +160,8 @@ impl LockLabel {
         &self.name
     }
 
-    /// The lock's path, as it was given. There may be very many paths, so it is no label for metrics.
+    /// The lock's path, as it was given. There may be very many paths, so it is no label for
+    /// metrics.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -250,8 +254,8 @@ impl EventQueue {
         self.counts.waits.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Reports what follows a wait whose beginning was reported, even if there is no room. There are
-    /// at most as many such events as calls that wait and holds that stand.
+    /// Reports what follows a wait whose beginning was reported, even if there is no room. There
+    /// are at most as many such events as calls that wait and holds that stand.
     pub(crate) fn follows(&self, lock: &Arc<LockLabel>, event: LockEvent) {
         let _ = self.events.send(Event::Lock(lock.clone(), event));
     }
@@ -303,9 +307,9 @@ impl EventInbox {
         }
     }
 
-    /// After the close: waits until each wait that was reported as begun has ended, and delivers all
-    /// that was reported before. A thread reports the end of its wait first, and then takes it out
-    /// of the count. So when the count is zero and then the queue is empty, nothing is missing.
+    /// After the close: waits until each wait that was reported as begun has ended, and delivers
+    /// all that was reported before. A thread reports the end of its wait first, and then takes it
+    /// out of the count. So when the count is zero and then the queue is empty, nothing is missing.
     fn last_calls(&self, observers: &mut Observers) {
         let until = Instant::now() + LAST_CALLS;
         while self.counts.waits.load(Ordering::Acquire) > 0 || !self.events.is_empty() {

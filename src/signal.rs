@@ -56,8 +56,8 @@ impl<T: Copy> Once<T> {
         Once { value: OnceLock::new(), signals: Mutex::new(Vec::new()) }
     }
 
-    /// Makes it happen with this value, and raises all signals that have joined. True the first time;
-    /// after that nothing changes.
+    /// Makes it happen with this value, and raises all signals that have joined. True the first
+    /// time; after that nothing changes.
     pub(crate) fn happen(&self, value: T) -> bool {
         let is_first = self.value.set(value).is_ok();
         if is_first {
@@ -73,7 +73,8 @@ impl<T: Copy> Once<T> {
         self.value.get().copied()
     }
 
-    /// From now on, until `part`, this signal is raised when it happens; at once if it has happened.
+    /// From now on, until `part`, this signal is raised when it happens; at once if it has
+    /// happened.
     pub(crate) fn join(&self, signal: &Arc<Signal<T>>) {
         let mut signals = self.signals.lock();
         match self.value() {

@@ -1,8 +1,8 @@
 //! What locks and sessions count, and when they report it to the session's observers.
 //!
-//! A recipe opens a [`WaitRecord`] for each call that is no re-entry, and gets a [`HoldRecord`] of it
-//! when the call has the lock. The counters take no lock and read no clock, since they count in every
-//! program. Times are measured only where a session has observers.
+//! A recipe opens a [`WaitRecord`] for each call that is no re-entry, and gets a [`HoldRecord`] of
+//! it when the call has the lock. The counters take no lock and read no clock, since they count in
+//! every program. Times are measured only where a session has observers.
 
 use std::cell::Cell;
 use std::iter;
@@ -15,9 +15,9 @@ use crate::session::SessionEvent;
 use crate::world::Instant;
 use crate::world::atomic::{AtomicU64, Ordering};
 
-/// The numbers of one lock, as `stats()` of each lock gives them. All are counts. They begin with
-/// the first lock of the path in its session, and end with the last: all locks of a path in a
-/// session share them.
+/// The numbers of one lock. Each lock gives them by `stats()`, a `ZkRwLock` by `read_stats()` and
+/// `write_stats()`; a multi-lock has none of its own. The counts begin with the first lock of the
+/// path in its session, and end with the last: all locks of a path in a session share them.
 ///
 /// A call by a thread that holds the lock already (re-entry) is not counted, and all guards of such
 /// a thread are one hold.
@@ -36,7 +36,8 @@ pub struct LockStats {
     pub cancelled: u64,
     /// Calls that returned another error, or panicked.
     pub failed: u64,
-    /// Calls that have found that somebody else has the lock or is ahead, in this process or another.
+    /// Calls that have found that somebody else has the lock or is ahead, in this process or
+    /// another.
     pub contended: u64,
     /// Calls that got the lock from another thread of this process, or as their process had
     /// [kept](crate::LockBuilder::keep) it: without a round trip.

@@ -3,11 +3,11 @@
 //!
 //! In a normal build these are re-exports of the standard library, `crossbeam-channel`,
 //! `parking_lot` and `mio`. In the simulation (`sim/`, which compiles the library with
-//! `cfg(zk_sim)`) the same names come from `sim/runtime`: a virtual clock, threads of which one runs
-//! at a time, a network in memory. If a module took a clock, a lock or a random number from anywhere
-//! else, the simulation would differ from run to run. Hash maps are here too, because the standard
-//! library's hash maps have a random order of iteration. `Arc` is the same in both. The modules
-//! `client` and `tls` are not part of the simulation.
+//! `cfg(zk_sim)`) the same names come from `sim/runtime`: a virtual clock, threads of which one
+//! runs at a time, a network in memory. If a module took a clock, a lock or a random number from
+//! anywhere else, the simulation would differ from run to run. Hash maps are here too, because the
+//! standard library's hash maps have a random order of iteration. `Arc` is the same in both. The
+//! modules `client` and `tls` are not part of the simulation.
 
 #[cfg(not(zk_sim))]
 pub(crate) use self::real::*;
@@ -66,7 +66,8 @@ mod real {
             /// It needs no destructor, so the destructors of all other thread-locals can use it.
             static THIS: Cell<Option<thread::ThreadId>> = const { Cell::new(None) };
         }
-        // Kept, because `thread::current().id()` takes and drops a reference to the thread each time.
+        // Kept, because `thread::current().id()` takes and drops a reference to the thread each
+        // time.
         THIS.with(|this| {
             this.get().unwrap_or_else(|| {
                 let id = thread::current().id();
@@ -103,9 +104,9 @@ mod real {
         fastrand::shuffle(items);
     }
 
-    /// What an event loop waits for at a connected socket. These functions replace the registry's own
-    /// methods, which call the application's logger. The callers here have a lock, and a logger may
-    /// block or panic.
+    /// What an event loop waits for at a connected socket. These functions replace the registry's
+    /// own methods, which call the application's logger. The callers here have a lock, and a logger
+    /// may block or panic.
     #[cfg(unix)]
     pub(crate) mod socket {
         use std::io;
@@ -142,9 +143,9 @@ mod real {
             SourceFd(&socket.as_raw_fd()).deregister(registry)
         }
 
-        /// Waits until a read would return at once: with bytes, with the end of the stream, or with an
-        /// error. False if that is not so within `timeout` (less than a second), or if a Unix signal
-        /// came.
+        /// Waits until a read would return at once: with bytes, with the end of the stream, or with
+        /// an error. False if that is not so within `timeout` (less than a second), or if a Unix
+        /// signal came.
         pub(crate) fn wait_readable(socket: &TcpStream, timeout: Duration) -> io::Result<bool> {
             let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
             match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)) {

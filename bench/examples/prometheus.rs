@@ -1,13 +1,14 @@
 //! Locks that Prometheus can watch: a service that takes locks and serves its metrics over HTTP.
 //!
 //!     cargo run -p zk-mutex-bench --example prometheus              # five seconds, then it ends
-//!     SECONDS=600 cargo run -p zk-mutex-bench --example prometheus  # meanwhile: curl localhost:9464
+//!         SECONDS=600 LISTEN=127.0.0.1:9464 cargo run -p zk-mutex-bench --example prometheus
+//!     curl http://127.0.0.1:9464/metrics # meanwhile
 //!
 //! Two sessions stand for two processes. Their threads take a mutex, read and write locks, permits
 //! of a semaphore and a leadership, on an embedded test server, which now and then answers slowly,
 //! cuts the connections, and ends a session. So there is something to see on the dashboard
-//! (`docs/grafana-dashboard.json`). It is not among the other examples since the exporter would cost
-//! each of them fifteen more crates to compile.
+//! (`docs/grafana-dashboard.json`). It is not among the other examples since the exporter would
+//! cost each of them fifteen more crates to compile.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -78,8 +79,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Answers each request with all metrics. A real program lets the exporter do this, with its feature
-/// `http-listener`.
+/// Answers each request with all metrics. A real program lets the exporter do this, with its
+/// feature `http-listener`.
 fn serve(listener: &TcpListener, recorder: &PrometheusHandle) {
     for stream in listener.incoming() {
         let answer = || -> io::Result<()> {

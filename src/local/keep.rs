@@ -160,8 +160,8 @@ impl Keeper {
 }
 
 impl KeepState {
-    /// Whether the caller must set a timer for `until`; if so, notes it as set. No timer is needed if
-    /// an earlier one is set: when the earlier timer fires, it sets the next one.
+    /// Whether the caller must set a timer for `until`; if so, notes it as set. No timer is needed
+    /// if an earlier one is set: when the earlier timer fires, it sets the next one.
     fn needs_timer(&mut self, generation: u64, until: BootTime) -> bool {
         if self.timers_of != generation {
             (self.timers_of, self.timers) = (generation, Vec::new());

@@ -92,8 +92,8 @@ impl<H, S> LocalQueue<H, S> {
     /// Waits for the turn. A thread that only tries waits too, until it is known whether the thread
     /// whose turn it is gets the lock.
     ///
-    /// `report` is called when the wait begins, and again at the time that it gave before, until the
-    /// wait ends.
+    /// `report` is called when the wait begins, and again at the time that it gave before, until
+    /// the wait ends.
     pub(crate) fn enter(
         &self,
         is_try: bool,

@@ -51,8 +51,8 @@ pub(crate) struct WhoHolds<'a> {
 /// At most so many holders are named in a line of the log.
 const SHOWN_HOLDERS: usize = 3;
 
-/// How often a waiter that has asked who holds the lock looks whether the answer is there. It goes on
-/// waiting for its own event meanwhile.
+/// How often a waiter that has asked who holds the lock looks whether the answer is there. It goes
+/// on waiting for its own event meanwhile.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Why a step did not lead on.
@@ -152,8 +152,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Logs that the call has waited for this long, and who holds the lock. The thread still waits for
-    /// its own event: if that comes first, this ends with it and logs nothing.
+    /// Logs that the call has waited for this long, and who holds the lock. The thread still waits
+    /// for its own event: if that comes first, this ends with it and logs nothing.
     fn report(&self, generation: &Generation, notifier: &Notifier, lasted: Duration) -> Ended<u8> {
         let Some(WhoHolds { dir, names, .. }) = self.who_holds else { return Ended::Deadline };
         let list = Operation::GetChildren { path: dir, watch: false };

@@ -1,6 +1,6 @@
-//! How a waiter waits, by either strategy. With `Predecessor` it watches the one node that it has to
-//! wait for, so that a release wakes one waiter. With `Parent` it watches the list of children, and
-//! every change wakes every waiter.
+//! How a waiter waits, by either strategy. With `Predecessor` it watches the one node that it has
+//! to wait for, so that a release wakes one waiter. With `Parent` it watches the list of children,
+//! and every change wakes every waiter.
 
 use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, OWN_CHANGED, OWN_GONE, QueueAttempt, SESSION};
 use super::call::Step;

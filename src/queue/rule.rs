@@ -6,9 +6,9 @@ use super::name::{self, Family, Kind, Layout, Name};
 /// Numbers above this use up more than half of all numbers.
 const RENEW_PARENT_ABOVE: i64 = 1 << 30;
 
-/// Numbers above this carry no order, up to `LAST_OF_32_BITS`. They may have stopped (creates one by one all
-/// get 2147483647) or wrapped (creates in a pipeline go on at -2147483648), or do so while this
-/// listing is read.
+/// Numbers above this carry no order, up to `LAST_OF_32_BITS`. They may have stopped (creates one
+/// by one all get 2147483647) or wrapped (creates in a pipeline go on at -2147483648), or do so
+/// while this listing is read.
 pub(crate) const UNORDERED_ABOVE: i64 = (1 << 31) - (1 << 20);
 
 /// A server that gives out a greater number counts in 64 bits: its numbers neither stop nor wrap.
@@ -117,8 +117,8 @@ pub(crate) fn in_order(names: &mut [Name]) {
     names.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
 }
 
-/// The names of the contenders that hold the lock: the first, and if that reads, all that read before
-/// the first that writes. (Where numbers carry no order, it may be another than the first.)
+/// The names of the contenders that hold the lock: the first, and if that reads, all that read
+/// before the first that writes. (Where numbers carry no order, it may be another than the first.)
 pub(crate) fn holders<'a>(children: &[&'a str]) -> Vec<&'a str> {
     let (mut all, _) = contenders(children, Family::Locks);
     in_order(&mut all);
@@ -402,8 +402,8 @@ mod tests {
         ] {
             assert_eq!(unordered(&parsed(&[lock(3), lock(sequence)])), expected, "{sequence}");
         }
-        // A server whose numbers go on gives out those that carry no order elsewhere. A waiter behind
-        // a contender with such a number must not take that for one that has wrapped.
+        // A server whose numbers go on gives out those that carry no order elsewhere. A waiter
+        // behind a contender with such a number must not take that for one that has wrapped.
         let children = [lock(i64::from(u32::MAX) + 1), lock(i64::from(i32::MAX))];
         let names = parsed(&children);
         assert!(!unordered(&names));

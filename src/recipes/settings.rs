@@ -338,8 +338,8 @@ impl<L: HasGuards> LockBuilder<L> {
     /// * A nested guard of a re-entrant lock has the end of the thread's first guard.
     /// * If a thread hands the lock over to another thread of this process, the time begins anew.
     /// * A [kept](Self::keep) lock has no such end while no guard holds it.
-    /// * Threads that read a [`ZkRwLock`](crate::ZkRwLock) may share one node. It has one end, which
-    ///   counts from the first of these threads; the others come in within the
+    /// * Threads that read a [`ZkRwLock`](crate::ZkRwLock) may share one node. It has one end,
+    ///   which counts from the first of these threads; the others come in within the
     ///   [`hand_over`](Self::hand_over) time after it. Threads whose locks have other settings for
     ///   the longest hold do not share it. A thread that reads beside its own write has an end for
     ///   each of the two.
@@ -377,17 +377,17 @@ impl<L: HasGuards> LockBuilder<L> {
     /// guard still exists: others get the lock. By default they get it when the guard is dropped.
     ///
     /// The guard is invalid before the delete is sent. But a thread that does not look at its guard
-    /// goes on working, beside the next holder: give the [fencing token](crate::FencingToken) to the
-    /// store with each write. Use this if a thread that hangs must not stop all others.
+    /// goes on working, beside the next holder: give the [fencing token](crate::FencingToken) to
+    /// the store with each write. Use this if a thread that hangs must not stop all others.
     pub fn release_overdue(mut self) -> Self {
         self.bounds.releases_overdue = true;
         self
     }
 
-    /// When a thread has waited for the lock for this long, the log warns and says who holds it, and
-    /// again each time that the wait has doubled; default 30 s. `Duration::MAX` switches it off. The
-    /// thread goes on waiting meanwhile: only in the case of so long a wait a listing and a read are
-    /// sent, and no lock is taken later because of them.
+    /// When a thread has waited for the lock for this long, the log warns and says who holds it,
+    /// and again each time that the wait has doubled; default 30 s. `Duration::MAX` switches it
+    /// off. The thread goes on waiting meanwhile. The library sends a listing and a read for this
+    /// warning, and only after so long a wait. They delay no lock.
     pub fn warn_waiting_after(mut self, time: Duration) -> Self {
         self.warn_waiting_after = time;
         self
@@ -404,8 +404,9 @@ impl<L: HasGuards> LockBuilder<L> {
 #[allow(private_bounds)]
 impl<L: HandsOver> LockBuilder<L> {
     /// How long the threads of a session may hand the lock to each other without a round trip;
-    /// default 20 ms. The time counts from when their node came first. Then it is the turn of the
-    /// next process. With zero, every acquisition queues again, behind other processes.
+    /// default 20 ms. The time begins when their node becomes the first in the queue. When it is
+    /// over, the next process gets the lock. With zero, every acquisition queues again, behind
+    /// other processes.
     ///
     /// Within this time a thread that wants to read also joins the readers of its session. Threads
     /// that want permits of a semaphore hand their place in its queue to each other.

@@ -22,14 +22,14 @@ pub enum Acl {
     /// These entries, as types of the client crate.
     ///
     /// All sessions that use a lock need `READ`, `CREATE` and `DELETE` on its znodes. If a session
-    /// may create and not delete, its lock ends only with the session. A client needs `WRITE` to ask
-    /// a holder to release its lock, and a semaphore needs it to set its number of permits. `ADMIN`
-    /// is never needed.
+    /// may create and not delete, its lock ends only with the session. A client needs `WRITE` to
+    /// ask a holder to release its lock, and a semaphore needs it to set its number of permits.
+    /// `ADMIN` is never needed.
     ///
-    /// The server refuses a list that is empty, or has an entry of an unknown scheme, or has an entry
-    /// of the scheme `auth` if the session has no [`auth`](crate::SessionBuilder::auth). Then the
-    /// call on the lock ends with [`Error::Server`](crate::Error::Server) and creates nothing. A list
-    /// of more than 3 KiB is refused when the lock is built.
+    /// The server refuses a list that is empty, or has an entry of an unknown scheme, or has an
+    /// entry of the scheme `auth` if the session has no [`auth`](crate::SessionBuilder::auth). Then
+    /// the call on the lock ends with [`Error::Server`](crate::Error::Server) and creates nothing.
+    /// A list of more than 3 KiB is refused when the lock is built.
     ///
     /// ```no_run
     /// # fn main() -> zk_mutex::Result<()> {

@@ -35,8 +35,8 @@ impl SessionBuilder {
         SessionBuilder { connect_string, config, observers: Observers::new() }
     }
 
-    /// The session timeout to request; default 30 s. The server grants a timeout within its own bounds
-    /// (by default 2 to 20 of its ticks); see [`ZkSession::timeout`].
+    /// The session timeout to request; default 30 s. The server grants a timeout within its own
+    /// bounds (by default 2 to 20 of its ticks); see [`ZkSession::timeout`].
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.config.timeout = timeout;
         self
@@ -56,11 +56,11 @@ impl SessionBuilder {
         self
     }
 
-    /// Connects over TLS; by default connections are not encrypted. See [`TlsConfig`](crate::TlsConfig)
-    /// for what is checked, and for the servers' side.
+    /// Connects over TLS; by default connections are not encrypted. See
+    /// [`TlsConfig`](crate::TlsConfig) for what is checked, and for the servers' side.
     ///
-    /// If a server does not pass the checks or does not let us in, [`connect`](Self::connect) says so
-    /// for each host, with what to do. If a file cannot be used, it says
+    /// If a server does not pass the checks or does not let us in, [`connect`](Self::connect) says
+    /// so for each host, with what to do. If a file cannot be used, it says
     /// [`Error::InvalidConfig`] at once.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: crate::TlsConfig) -> Self {
@@ -75,9 +75,9 @@ impl SessionBuilder {
         self
     }
 
-    /// An observer that is called at what happens to the session and its locks; by default there is
-    /// none. If this is called several times, each observer is called, in this order. See
-    /// [`Observer`].
+    /// Adds an observer: the session calls it at each event of the session and its locks. By
+    /// default there is none. If this is called several times, each observer is called, in this
+    /// order. See [`Observer`].
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observers.push((Box::new(observer), false));
         self
@@ -87,24 +87,26 @@ impl SessionBuilder {
     /// as usual there is no need to state it. By default the library takes half of the granted
     /// session timeout for the tick.
     ///
-    /// The length of a guard's lease depends on the tick: every half tick each server reports to its
-    /// leader which sessions it has heard. By default servers grant no session timeout below two
-    /// ticks, so half of the timeout is never shorter than the tick. State the tick in these cases:
+    /// The length of a guard's lease depends on the tick: every half tick each server reports to
+    /// its leader which sessions it has heard. By default servers grant no session timeout below
+    /// two ticks, so half of the timeout is never shorter than the tick. State the tick in these
+    /// cases:
     ///
     /// * **`minSessionTimeout` of the servers is set below two ticks.** If the tick is not stated
     ///   then, two guards may be valid at once.
-    /// * Guards should outlive longer outages. If the tick is far below the timeout and is stated, a
-    ///   lease lasts up to a fifth of the timeout longer.
+    /// * Guards should outlive longer outages. If the tick is far below the timeout and is stated,
+    ///   a lease lasts up to a fifth of the timeout longer.
     ///
     /// Never state less than the real tick: then two guards can be valid at once. The library can
     /// warn of that in the log only if the servers grant another timeout than was requested, since
     /// only then their tick shows. If the servers' ticks differ, state the longest.
     ///
-    /// Behind an observer master (`observerMasterPort`) no tick is right: do not use locks in sessions
-    /// that are connected to observers of such a master.
+    /// Behind an observer master (`observerMasterPort`) no tick is right: do not use locks in
+    /// sessions that are connected to observers of such a master.
     ///
     /// Keep the stated tick at or below half of the session timeout. With a longer tick only a new
-    /// connection renews the lease, so the session connects anew often. A warning in the log says so.
+    /// connection renews the lease, so the session connects anew often. A warning in the log says
+    /// so.
     pub fn server_tick(mut self, tick: Duration) -> Self {
         self.config.tick = Some(tick);
         self
@@ -115,18 +117,18 @@ impl SessionBuilder {
     ///
     /// A server refuses a session that has seen a later state than the server itself has. That is
     /// so for a moment when the server lags behind. It is so for good when the ensemble comes back
-    /// without its data, or with an older copy of it. Then the old session can never be resumed: its
-    /// locks are lost as with an expiry ([`LossReason`](crate::LossReason) `LeaseExpired` or
+    /// without its data, or with an older copy of it. Then the old session can never be resumed:
+    /// its locks are lost as with an expiry ([`LossReason`](crate::LossReason) `LeaseExpired` or
     /// `SessionExpired`), and calls that wait begin anew in the new session. The time counts from
-    /// the first refusal, and begins again whenever an attempt at any host ends otherwise, also if a
-    /// host cannot be reached: it may be the one that has the data.
+    /// the first refusal, and begins again whenever a host answers otherwise or cannot be reached:
+    /// that host may still have the data.
     ///
     /// By default the session waits until the data is back, because only an operator knows whether
-    /// it will come back. Locks and fencing tokens of an ensemble that has lost its data begin anew:
-    /// a store that knows a token of before refuses the new holders. And a server that has no
-    /// quorum closes connections in the same way, so that a session may be given up which could
-    /// be resumed when the quorum is back. Its waiters lose their places in the queue then. So give a
-    /// time that is longer than the outages which a session should survive.
+    /// it will come back. Locks and fencing tokens of an ensemble that has lost its data begin
+    /// anew: a store that knows a token of before refuses the new holders. A server without a
+    /// quorum closes connections in the same way. Then the library may give up a session that the
+    /// servers could resume when the quorum is back. Its waiters lose their places in the queue
+    /// then. So give a time that is longer than the outages which a session should survive.
     pub fn after_data_loss(mut self, wait: Duration) -> Self {
         self.config.after_data_loss = Some(wait);
         self
@@ -146,10 +148,10 @@ impl SessionBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidConfig`] for a setting that cannot work; this comes at once, and no server is
-    /// dialled. (Only whether a [required chroot](Self::require_chroot) exists is asked of a server.)
-    /// [`Error::Connect`] when no server gave a session within the connect timeout; it names
-    /// each host with the reason. [`Error::Auth`] when a server refused the credentials.
+    /// [`Error::InvalidConfig`] for a setting that cannot work; this comes at once, and no server
+    /// is dialled. (Only whether a [required chroot](Self::require_chroot) exists is asked of a
+    /// server.) [`Error::Connect`] when no server gave a session within the connect timeout; it
+    /// names each host with the reason. [`Error::Auth`] when a server refused the credentials.
     pub fn connect(self) -> Result<ZkSession> {
         let ensemble = ConnectString::parse(&self.connect_string)?;
         let Config { timeout, connect_timeout, auth, retry, tick, tls, requires_chroot, .. } =
@@ -211,9 +213,9 @@ impl SessionBuilder {
             Err(Error::Unavailable { .. }) => {
                 let hosts = session.core().failures();
                 let failure = Error::Connect { hosts, waited: start.elapsed() };
-                // A server may still make a session now, which must then be closed. The caller's time
-                // is up, so another thread does that and waits for it. If no thread can be started,
-                // the session is dropped, and so closed, right here.
+                // A server may still make a session now, which must then be closed. The caller's
+                // time is up, so another thread does that and waits for it. If no thread can be
+                // started, the session is dropped, and so closed, right here.
                 let _ =
                     thread::Builder::new().name("zkm-close".into()).spawn(move || drop(session));
                 Err(failure)

@@ -45,10 +45,10 @@ impl fmt::Display for Host {
 
 impl ConnectString {
     /// Reads the format of ZooKeeper's `ConnectStringParser`, strictly. The Java parser guesses: it
-    /// skips empty items, takes "h:" for the default port, drops text after a port, and takes blanks
-    /// as host names, which fail later. This parser refuses all of these, because each of them comes
-    /// from a setting that was not filled in. The service would run with fewer servers, or with
-    /// another chroot, than was meant, and this would show only in an outage.
+    /// skips empty items, takes "h:" for the default port, drops text after a port, and takes
+    /// blanks as host names, which fail later. This parser refuses all of these, because each of
+    /// them comes from a setting that was not filled in. The service would run with fewer servers,
+    /// or with another chroot, than was meant, and this would show only in an outage.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         parse(text).map_err(|reason| Error::InvalidConfig { what: "connect string", reason })
     }

@@ -1,8 +1,8 @@
 //! The core of a session: it makes one generation after the other, keeps the session's state, and
 //! notifies observers, subscribers and waiting calls of each change.
 //!
-//! `ZkSession` and the calls on locks use it from their own threads. The supervisor's thread makes a
-//! new generation when one is lost, and ends leases in time. `close` must return in time whatever
+//! `ZkSession` and the calls on locks use it from their own threads. The supervisor's thread makes
+//! a new generation when one is lost, and ends leases in time. `close` must return in time whatever
 //! the network does, and no guard may be valid when the server can hear of it.
 
 use std::convert::Infallible;
@@ -225,8 +225,8 @@ impl Core {
         events
     }
 
-    /// Waits until the session is connected and the pause of `retry` is over, as long as `limit` and
-    /// the retry policy allow. Returns the generation.
+    /// Waits until the session is connected and the pause of `retry` is over, as long as `limit`
+    /// and the retry policy allow. Returns the generation.
     pub(crate) fn connected(
         &self,
         op: &'static str,
@@ -276,8 +276,8 @@ impl Core {
                 }
             }
             let unavailable = |cause| Err(Error::Unavailable { op, path: path.into(), cause });
-            // Registers, and then reads the state again. In the other order a change in between would
-            // be missed.
+            // Registers, and then reads the state again. In the other order a change in between
+            // would be missed.
             let Some((notifier, _registration)) = &notifier else {
                 let new = Notifier::new();
                 let registration =

@@ -54,8 +54,8 @@ pub(crate) struct Generation {
     session_id: OnceLock<i64>,
     /// The granted session timeout in milliseconds; it may change when the session is resumed.
     timeout_ms: AtomicU64,
-    /// The number of the current connection, or of the last one. A watch ends with the connection on
-    /// which it was set.
+    /// The number of the current connection, or of the last one. A watch ends with the connection
+    /// on which it was set.
     epoch: AtomicU64,
     /// Why the last attempt at each host failed.
     failures: Mutex<BTreeMap<String, String>>,
@@ -111,8 +111,9 @@ pub(crate) struct FolderWatch {
 pub(crate) enum Folder<'a> {
     /// The answer to the listing that has set the watch.
     Listed { names: Vec<&'a str>, pending: &'a HashSet<String> },
-    /// A child was created or deleted. Or the watch ended with its connection, so that such a change
-    /// would not be noticed. Or somebody asks for the lock that one of our own children holds.
+    /// A child was created or deleted. Or the watch ended with its connection, so that such a
+    /// change would not be noticed. Or somebody asks for the lock that one of our own children
+    /// holds.
     Changed,
 }
 
@@ -255,7 +256,8 @@ impl Generation {
     pub(crate) fn bind(self: &Arc<Self>, node: &Arc<LeasedNode>, bounds: &HoldBounds) {
         let now = BootTime::now();
         self.lease.bind(node, bounds, now);
-        // The supervisor, which ends holds in time, may sleep until then. It looks once in a second.
+        // The supervisor, which ends holds in time, may sleep until then. It looks once in a
+        // second.
         if let Some(max) = bounds.max.filter(|max| *max < MAX_SLEEP) {
             let this = Arc::downgrade(self);
             let end = move || {
@@ -269,7 +271,8 @@ impl Generation {
 
     // ---- requests whose callers wait ----
 
-    /// Sends these requests together. Gives the number of the batch, and where its answers will come.
+    /// Sends these requests together. Gives the number of the batch, and where its answers will
+    /// come.
     pub(crate) fn send(
         &self,
         requests: &[(Operation<'_>, Option<Removal>)],
@@ -424,9 +427,9 @@ impl Generation {
         self.call(Operation::GetData { path, watch }, limit)?.node()
     }
 
-    /// Renews the lease, and waits until it is fresh. The renewal is a write without effect in `dir`,
-    /// a directory of our locks. If it takes longer than the operation timeout, the session is
-    /// attached to a server anew, and the caller gets `ConnectionLoss`.
+    /// Renews the lease, and waits until it is fresh. The renewal is a write without effect in
+    /// `dir`, a directory of our locks. If it takes longer than the operation timeout, the session
+    /// is attached to a server anew, and the caller gets `ConnectionLoss`.
     pub(crate) fn prove(&self, dir: &str, limit: &Limit<'_>) -> Result<(), CallError> {
         let (done, proven) = bounded(1);
         self.connection.with(|machine, now| machine.prove(dir.to_owned(), done, now));
@@ -440,8 +443,9 @@ impl Generation {
 
     // ---- the application's client ----
 
-    /// Takes a request of the client. The answer goes to the client's end, under this number. If the
-    /// session has ended, the request is not taken: the client's end answers all its requests then.
+    /// Takes a request of the client. The answer goes to the client's end, under this number. If
+    /// the session has ended, the request is not taken: the client's end answers all its requests
+    /// then.
     #[cfg(feature = "client")]
     pub(super) fn submit_client(&self, number: u64, op: i32, body: &[u8]) {
         let batch = Batch::of_client(number, op, body);
@@ -464,8 +468,8 @@ impl Generation {
         self.connection.with(|machine, now| machine.add_task(Task::WatchFolder { watch }, now));
     }
 
-    /// Calls `act` at this time on the event loop's thread, if the session lives then. `act` must not
-    /// block.
+    /// Calls `act` at this time on the event loop's thread, if the session lives then. `act` must
+    /// not block.
     pub(crate) fn at(&self, time: BootTime, act: Box<dyn FnOnce() + Send>) {
         let mut timers = self.timers.lock();
         timers.next += 1;
@@ -542,8 +546,8 @@ impl Generation {
         }
     }
 
-    /// Carries out an output of the machine. This is the event loop's thread or, for a light output, a
-    /// calling thread that reads the socket.
+    /// Carries out an output of the machine. This is the event loop's thread or, for a light
+    /// output, a calling thread that reads the socket.
     pub(super) fn take_output(&self, output: Output) {
         match output {
             Output::Granted { session_id, timeout, sent } => {
@@ -660,8 +664,8 @@ impl Generation {
     /// Notifies the threads that wait for an event of this node.
     fn watch_event(&self, kind: i32, path: &str) {
         let is_gone = kind == event::DELETED;
-        // The node is marked as lost before the waiters are notified. In the other order a waiter of
-        // this process could take the lock while our guard still says that it is held.
+        // The node is marked as lost before the waiters are notified. In the other order a waiter
+        // of this process could take the lock while our guard still says that it is held.
         if is_gone {
             self.held_node_gone(path);
         }
@@ -672,8 +676,9 @@ impl Generation {
             self.notify_folder(path, Folder::Changed);
         }
         // The same again after the notification. A caller may have put its node under the lease in
-        // between, after the first try did not find the node there. A caller that does so before this
-        // second try has its node marked here. A caller that does so later finds the notification.
+        // between, after the first try did not find the node there. A caller that does so before
+        // this second try has its node marked here. A caller that does so later finds the
+        // notification.
         if is_gone {
             self.held_node_gone(path);
         } else if let Some(node) = self.lease.leased_node(path) {

@@ -2,12 +2,12 @@
 //!
 //! The leader alone expires a session, T after it last heard of it. Suppose that the client is
 //! connected to another server: a follower or an observer, here called the learner. Then the leader
-//! hears of the client in two ways only. First, the leader itself checks the session when the client
-//! attaches to the learner. Second, every half tick of its own the leader pings the learner, and the
-//! answer lists the sessions that the learner has heard since the ping before. **A request that the
-//! learner forwards does not count**, not even a write: the leader serves it and leaves the session's
-//! clock alone. So a client that was silent for most of T may be expired a moment after its next
-//! write was acknowledged.
+//! hears of the client in two ways only. First, the leader itself checks the session when the
+//! client attaches to the learner. Second, every half tick of its own the leader pings the learner,
+//! and the answer lists the sessions that the learner has heard since the ping before. **A request
+//! that the learner forwards does not count**, not even a write: the leader serves it and leaves
+//! the session's clock alone. So a client that was silent for most of T may be expired a moment
+//! after its next write was acknowledged.
 //!
 //! Three steps show what the leader has heard. Each follows from the order of one stream.
 //!
@@ -31,15 +31,15 @@
 //!
 //! An answer may also come from a learner without a leader. Such a learner answers pings and reads
 //! by itself and, with `zookeeper.enableEagerACLCheck`, refuses writes with NoAuth by itself. So a
-//! write counts as acknowledged only if its answer bears a zxid above every zxid that the client had
-//! seen when it sent the write: only the leader gives out new zxids. (Such a refusal bears zxid 0.
-//! If it bore the last zxid that the learner has applied, another client's write could lift it above
-//! the zxids that our client had seen.)
+//! write counts as acknowledged only if its answer bears a zxid above every zxid that the client
+//! had seen when it sent the write: only the leader gives out new zxids. (Such a refusal bears zxid
+//! 0. If it bore the last zxid that the learner has applied, another client's write could lift it
+//! above the zxids that our client had seen.)
 //!
-//! An earlier rule had no step 2: it counted each acknowledged write. That proof fails if the stream
-//! from the leader to the learner stalls for about T/3, and the stream from the learner to the leader
-//! breaks right after the write has passed. `search` finds such a history, and finds none for this
-//! rule.
+//! An earlier rule had no step 2: it counted each acknowledged write. That proof fails if the
+//! stream from the leader to the learner stalls for about T/3, and the stream from the learner to
+//! the leader breaks right after the write has passed. `search` finds such a history, and finds
+//! none for this rule.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -113,8 +113,8 @@ impl Heard {
         }
     }
 
-    /// Whether an ordered request that is sent now would show an *s* that is newer, by more than `by`,
-    /// than earlier requests have shown.
+    /// Whether an ordered request that is sent now would show an *s* that is newer, by more than
+    /// `by`, than earlier requests have shown.
     pub(super) fn would_gain(&mut self, by: Duration, now: BootTime) -> bool {
         let gained = self.answered_before(now).zip(self.relayed);
         gained.is_some_and(|(answered, relayed)| answered > relayed + by)
@@ -176,7 +176,8 @@ mod tests {
     use Answer::{Local, Synced, Written};
     use Does::{Attach, Read, Send};
 
-    /// For each acknowledged write, in order: the time at which the leader has heard of the session.
+    /// For each acknowledged write, in order: the time at which the leader has heard of the
+    /// session.
     fn shown(history: &[(u64, Does)]) -> Vec<u64> {
         let (mut heard, mut stamps, mut shown) = (Heard::new(), Vec::new(), Vec::new());
         for (time, does) in history {

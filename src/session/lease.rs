@@ -1,11 +1,11 @@
 //! The session's lease: until when the leader cannot have expired the session, and the nodes that
 //! are held under the lease.
 //!
-//! The leader alone expires sessions, T after it last heard of them. `heard` works out a time at
-//! or after which the leader has heard of us. The lease ends 11/12 T after that time. The last T/12
+//! The leader alone expires sessions, T after it last heard of them. `heard` works out a time at or
+//! after which the leader has heard of us. The lease ends 11/12 T after that time. The last T/12
 //! covers the error of our clock and a pause of the leader, which together must stay below T/12.
-//! When the lease ends, its nodes are lost for good: a proof that comes after the end does not bring
-//! them back.
+//! When the lease ends, its nodes are lost for good: a proof that comes after the end does not
+//! bring them back.
 //!
 //! # Answers without the lock
 //!
@@ -35,10 +35,10 @@
 //!   it has passed, before it returns. A call of `is_held` that begins after that finds the earlier
 //!   end. A call that found the later end read it before `shorten` returned.
 //! * **A bound of one hold is part of its end.** If a lock has a `max_hold`, each hold of a node
-//!   has an end of its own, `LeasedNode::bound`. `is_held` compares it with the clock as it compares
-//!   the end of the lease, and if it has passed, takes the lock and marks the node. A hand-over
-//!   moves the bound: `bind` marks the nodes whose bounds have passed before it writes a new one.
-//!   No guard exists in between, so no thread can have been told the earlier bound.
+//!   has an end of its own, `LeasedNode::bound`. `is_held` compares it with the clock as it
+//!   compares the end of the lease, and if it has passed, takes the lock and marks the node. A
+//!   hand-over moves the bound: `bind` marks the nodes whose bounds have passed before it writes a
+//!   new one. No guard exists in between, so no thread can have been told the earlier bound.
 //! * **A grant changes no end.** `grant` refuses if the end was near when its caller read the
 //!   clock. The caller may be stopped after that until the end has passed. Then the first call of
 //!   `is_held` for the new node finds that the end has passed.
@@ -122,8 +122,8 @@ impl Lease {
         self.publish_end(&state);
     }
 
-    /// Extends the lease: the leader heard of the session at `heard` or later. Returns the nodes for
-    /// which this proof comes too late. They are marked as lost; the caller must pass them to
+    /// Extends the lease: the leader heard of the session at `heard` or later. Returns the nodes
+    /// for which this proof comes too late. They are marked as lost; the caller must pass them to
     /// [`notify_lost`].
     pub(crate) fn extend(&self, heard: BootTime, now: BootTime) -> Vec<Arc<LeasedNode>> {
         let mut state = self.state.lock();
@@ -157,8 +157,8 @@ impl Lease {
         next
     }
 
-    /// As `end_if_due`, for a caller that must run no foreign code. Returns the nodes that are marked
-    /// as lost; the caller must have them passed to [`notify_lost`].
+    /// As `end_if_due`, for a caller that must run no foreign code. Returns the nodes that are
+    /// marked as lost; the caller must have them passed to [`notify_lost`].
     pub(super) fn mark_due(&self, now: BootTime) -> Vec<Arc<LeasedNode>> {
         self.lapse(&mut self.state.lock(), now)
     }
@@ -181,8 +181,8 @@ impl Lease {
         notify_lost(&lapsed);
     }
 
-    /// The nodes of which the log should say now that they are held for long, each with the time for
-    /// which its holder has it. The next line about a node is due when that time has doubled.
+    /// The nodes of which the log should say now that they are held for long, each with the time
+    /// for which its holder has it. The next line about a node is due when that time has doubled.
     pub(super) fn held_for_long(&self, now: BootTime) -> Vec<(Arc<LeasedNode>, Duration)> {
         let mut state = self.state.lock();
         let mut all = Vec::new();
@@ -273,8 +273,8 @@ impl Lease {
         self.state.lock().take_out(node);
     }
 
-    /// Takes a node that its holder gives up out of the lease, and marks it as lost: other guards of
-    /// the node may exist still.
+    /// Takes a node that its holder gives up out of the lease, and marks it as lost: other guards
+    /// of the node may exist still.
     pub(crate) fn resign(&self, node: &Arc<LeasedNode>, now: BootTime) {
         let mut state = self.state.lock();
         let lapsed = self.lapse(&mut state, now);
@@ -368,8 +368,8 @@ impl Lease {
         self.take_all(&mut state, reason)
     }
 
-    /// Writes the end for readers without the lock. If there was an end before, the caller has called
-    /// `lapse`: if that end has passed, the nodes are marked.
+    /// Writes the end for readers without the lock. If there was an end before, the caller has
+    /// called `lapse`: if that end has passed, the nodes are marked.
     fn publish_end(&self, state: &LeaseState) {
         self.end.set(state.end().unwrap_or_default());
     }
@@ -416,9 +416,9 @@ impl LeaseState {
         self.nodes.get(node.path()).is_some_and(|leased| Arc::ptr_eq(leased, node))
     }
 
-    /// Removes the released nodes from the front of `unwatched`, but keeps the newest of them. While
-    /// threads take and release locks all the time, the event loop then wakes once in `WATCH_AFTER`
-    /// for the newest, and not once for each of them.
+    /// Removes the released nodes from the front of `unwatched`, but keeps the newest of them.
+    /// While threads take and release locks all the time, the event loop then wakes once in
+    /// `WATCH_AFTER` for the newest, and not once for each of them.
     fn forget_released(&mut self) {
         while self.unwatched.len() > 1
             && self.unwatched.front().is_some_and(|node| !self.contains(node))
@@ -427,9 +427,9 @@ impl LeaseState {
         }
     }
 
-    /// When the first node without a watch needs one. A node that was released meanwhile counts too:
-    /// then the event loop sleeps for `WATCH_AFTER` at most while threads take and release locks all
-    /// the time, and not each of these threads must wake it.
+    /// When the first node without a watch needs one. A node that was released meanwhile counts
+    /// too: then the event loop sleeps for `WATCH_AFTER` at most while threads take and release
+    /// locks all the time, and not each of these threads must wake it.
     fn next_watch(&self) -> Option<BootTime> {
         let first = self.unwatched.front()?;
         Some(if first.armed_on() == 0 { first.since() + WATCH_AFTER } else { BootTime::default() })

@@ -274,8 +274,8 @@ impl LostSignal {
     /// The signal as a channel, for `select!` with other channels. No message ever comes:
     /// `recv()` returns `Err`, and `select!` picks its arm, exactly when the lock is lost.
     ///
-    /// Keep the `LostSignal`, or a clone of it. A clone of this receiver alone becomes ready as soon
-    /// as the last `LostSignal` of its guard is dropped, although the lock was not lost.
+    /// Keep the `LostSignal`, or a clone of it. A clone of this receiver alone becomes ready as
+    /// soon as the last `LostSignal` of its guard is dropped, although the lock was not lost.
     pub fn receiver(&self) -> &Receiver<Infallible> {
         self.0.receiver()
     }

@@ -1,5 +1,5 @@
-//! The session at the server, and the connection that keeps it. No other module of the library knows
-//! the client crate, the protocol or the network.
+//! The session at the server, and the connection that keeps it. No other module of the library
+//! knows the client crate, the protocol or the network.
 
 pub(crate) mod acl;
 mod builder;
@@ -60,9 +60,9 @@ use crate::world::Receiver;
 /// # Threads
 ///
 /// A session has two threads: one for the connection and one that supervises. With an
-/// [`Observer`](crate::Observer) it has one more. Host names are looked up on a thread that ends with the
-/// look-up. A session listens on no port. The application's client, `ZkSession::client`, has
-/// threads of its own.
+/// [`Observer`](crate::Observer) it has one more. Host names are looked up on a thread that ends
+/// with the look-up. A session listens on no port. The application's client, `ZkSession::client`,
+/// has threads of its own.
 ///
 /// # Statics, forks
 ///
@@ -84,8 +84,8 @@ use crate::world::Receiver;
 #[derive(Clone)]
 pub struct ZkSession(Arc<Handle>);
 
-/// The drop of this closes the session. The session's own threads have the `Core` only, and so do not
-/// keep the session open.
+/// The drop of this closes the session. The session's own threads have the `Core` only, and so do
+/// not keep the session open.
 struct Handle(Arc<Core>);
 
 impl Drop for Handle {
@@ -99,8 +99,8 @@ impl Drop for Handle {
 impl ZkSession {
     /// Connects with the default settings; see [`builder`](Self::builder) for others.
     ///
-    /// The connect string is in ZooKeeper's format: `host[:port]` items, separated by commas, and an
-    /// optional chroot: `"zk1:2181,10.0.0.7,[::1]:2182/app"`. The default port is 2181.
+    /// The connect string is in ZooKeeper's format: `host[:port]` items, separated by commas, and
+    /// an optional chroot: `"zk1:2181,10.0.0.7,[::1]:2182/app"`. The default port is 2181.
     ///
     /// # Errors
     ///
@@ -135,9 +135,9 @@ impl ZkSession {
         self.core().timeout()
     }
 
-    /// How long the lease of the session still lasts: for this time no server can expire the session,
-    /// as the servers' answers show; see [`Held`](crate::Held). The lease is renewed in the background
-    /// only while a guard exists.
+    /// How long the lease of the session still lasts: for this time no server can expire the
+    /// session, as the servers' answers show; see [`Held`](crate::Held). The lease is renewed in
+    /// the background only while a guard exists.
     pub fn lease_remaining(&self) -> Duration {
         let remaining =
             |generation: Arc<generation::Generation>| generation.lease.remaining(BootTime::now());
@@ -170,56 +170,56 @@ impl ZkSession {
     /// # Outages
     ///
     /// The client does not see connections come and go: its state stays `Connected`. A call returns
-    /// `ConnectionLoss` after a sixth of the session timeout at the latest. Then it is unknown whether
-    /// a write was done. Watches survive: after a reconnection they are set again, and the changes
-    /// during the outage are delivered.
+    /// `ConnectionLoss` after a sixth of the session timeout at the latest. Then it is unknown
+    /// whether a write was done. Watches survive: after a reconnection they are set again, and the
+    /// changes during the outage are delivered.
     ///
     /// # The end of the session
     ///
     /// When the session is lost or closed, every call of its client returns `SessionExpired`, and
-    /// its watches never fire again. Its ephemeral nodes are deleted with the session. The client does
-    /// not report this by itself: [`subscribe`](Self::subscribe) to the session's events, and at
-    /// [`SessionEvent::Connected`] call `client` again. That returns a client of the new session. A
-    /// client does not keep the session open.
+    /// its watches never fire again. Its ephemeral nodes are deleted with the session. The client
+    /// does not report this by itself: [`subscribe`](Self::subscribe) to the session's events, and
+    /// at [`SessionEvent::Connected`] call `client` again. That returns a client of the new
+    /// session. A client does not keep the session open.
     ///
     /// # Closing
     ///
-    /// The drop of the last `Arc` of the client ends its threads and nothing else. The session and its
-    /// locks stay, and so do the ephemeral nodes that the client made. A later call of this method
-    /// returns a new client. (The client's own `close` does the same, but then the crate logs an
-    /// error when the closed client is dropped.)
+    /// The drop of the last `Arc` of the client ends its threads and nothing else. The session and
+    /// its locks stay, and so do the ephemeral nodes that the client made. A later call of this
+    /// method returns a new client. (The client's own `close` does the same, but then the crate
+    /// logs an error when the closed client is dropped.)
     ///
     /// # Watches
     ///
-    /// Use the calls that take a watcher (`get_data_w`, `exists_w`, `get_children_w`). The calls with
-    /// a flag (`exists(path, true)`) set a watch whose events nobody receives. The crate keeps the
-    /// watcher of a call that failed, and calls it at the next event of that path from another watch.
-    /// A watcher runs on the client's event thread. It may make calls, but the watchers after it wait
-    /// until it returns. A state listener (`add_listener`) runs on the client's io thread: a call
-    /// from there blocks for ever.
+    /// Use the calls that take a watcher (`get_data_w`, `exists_w`, `get_children_w`). The calls
+    /// with a flag (`exists(path, true)`) set a watch whose events nobody receives. The crate keeps
+    /// the watcher of a call that failed, and calls it at the next event of that path from another
+    /// watch. A watcher runs on the client's event thread. It may make calls, but the watchers
+    /// after it wait until it returns. A state listener (`add_listener`) runs on the client's io
+    /// thread: a call from there blocks for ever.
     ///
     /// # What differs from a client with a session of its own
     ///
-    /// `add_auth`, `add_watch` and `remove_watches` return `Unimplemented`. Credentials belong to the
-    /// session ([`SessionBuilder::auth`]), which presents them on each connection. A persistent watch
-    /// (`add_watch`) would miss changes in an outage without a sign. And `remove_watches` would also
-    /// remove the watches of locks on the same node. (After a `remove_watches`, refused or not, the
-    /// crate forgets other watchers of that path.) A request of 1 MiB or more returns `BadArguments`
-    /// and is not sent: a server would cut the connection. An answer of more than 16 MiB is
-    /// `APIError`. A shorter answer of many MiB delays the locks' answers behind it on a slow line.
-    /// `Container` makes a container, where the crate alone makes a persistent node.
+    /// `add_auth`, `add_watch` and `remove_watches` return `Unimplemented`. Credentials belong to
+    /// the session ([`SessionBuilder::auth`]), which presents them on each connection. A persistent
+    /// watch (`add_watch`) would miss changes in an outage without a sign. And `remove_watches`
+    /// would also remove the watches of locks on the same node. (After a `remove_watches`, refused
+    /// or not, the crate forgets other watchers of that path.) A request of 1 MiB or more returns
+    /// `BadArguments` and is not sent: a server would cut the connection. An answer of more than 16
+    /// MiB is `APIError`. A shorter answer of many MiB delays the locks' answers behind it on a
+    /// slow line. `Container` makes a container, where the crate alone makes a persistent node.
     ///
     /// # Threads and port
     ///
     /// The first call starts four threads: three of the crate (`event`, `io`, and a timer thread
-    /// without a name), and `zkm-client-N`. They use a loopback connection in this process. Its port
-    /// listens only until the client has connected, and no other connection is accepted. A client
-    /// that is stuck, or that does not read, delays only itself, never a lock.
+    /// without a name), and `zkm-client-N`. They use a loopback connection in this process. Its
+    /// port listens only until the client has connected, and no other connection is accepted. A
+    /// client that is stuck, or that does not read, delays only itself, never a lock.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when the session is not connected in time, or
-    /// when this machine gives no thread or socket; [`Error::Closed`](crate::Error::Closed) and
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when the session is not connected in time,
+    /// or when this machine gives no thread or socket; [`Error::Closed`](crate::Error::Closed) and
     /// [`Error::Auth`](crate::Error::Auth) as from a lock.
     ///
     /// # Example
@@ -244,14 +244,14 @@ impl ZkSession {
 
     /// Ends the session, and with it every lock that it holds.
     ///
-    /// If a server can be reached, it ends the session at once. Otherwise this call gives up within a
-    /// second, and the server expires the session later. Every blocked call returns
+    /// If a server can be reached, it ends the session at once. Otherwise this call gives up within
+    /// a second, and the server expires the session later. Every blocked call returns
     /// [`Error::Closed`](crate::Error::Closed).
     ///
-    /// This call returns when the session's threads have ended, the thread of its observers included,
-    /// or after that second (an observer may take longer). If an observer itself calls this, the call
-    /// does not wait for the threads. The first call closes the session. Further calls, at the same time
-    /// or later, wait for the first and return its outcome.
+    /// This call returns when the session's threads have ended, the thread of its observers
+    /// included, or after that second (an observer may take longer). If an observer itself calls
+    /// this, the call does not wait for the threads. The first call closes the session. Further
+    /// calls, at the same time or later, wait for the first and return its outcome.
     ///
     /// # Errors
     ///

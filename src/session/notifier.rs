@@ -1,8 +1,8 @@
 //! Wakes a thread that waits for one of several events, and says which of them have happened.
 //!
-//! A waiter makes a `Notifier` and registers it for each key (a path, say) in a `WatchRegistry`. The
-//! thread that learns of a change of the key notifies the registry. No event may be lost, even if it
-//! comes before the wait begins.
+//! A waiter makes a `Notifier` and registers it for each key (a path, say) in a `WatchRegistry`.
+//! The thread that learns of a change of the key notifies the registry. No event may be lost, even
+//! if it comes before the wait begins.
 
 use std::borrow::Borrow;
 use std::hash::Hash;
@@ -26,8 +26,8 @@ impl Notifier {
         Arc::new(Notifier { events: AtomicU8::new(0), sender, receiver })
     }
 
-    /// Notifies the waiter. If the channel is full, an earlier notification is unread, and the waiter
-    /// will read these events together with it.
+    /// Notifies the waiter. If the channel is full, an earlier notification is unread, and the
+    /// waiter will read these events together with it.
     pub(crate) fn notify(&self, mask: u8) {
         self.events.fetch_or(mask, Ordering::AcqRel);
         let _ = self.sender.try_send(());
@@ -53,8 +53,8 @@ impl Notifier {
         self.events.load(Ordering::Acquire)
     }
 
-    /// Forgets the events of this mask that have come until now. The next wait may end with no event
-    /// at all.
+    /// Forgets the events of this mask that have come until now. The next wait may end with no
+    /// event at all.
     pub(crate) fn clear(&self, mask: u8) {
         self.events.fetch_and(!mask, Ordering::AcqRel);
     }

@@ -20,8 +20,8 @@ fn lock_rule(chroot: &str, path: &str) -> Result<(), &'static str> {
     }
     check(path)?;
     if path == "/" {
-        // Other applications' nodes are there. Below a chroot it is the application's own root, where
-        // a lock does not belong either.
+        // Other applications' nodes are there. Below a chroot it is the application's own root,
+        // where a lock does not belong either.
         return Err("it must not be the root '/'");
     }
     // The server's quotas and configuration are there.

@@ -55,14 +55,14 @@ impl RetryPolicy {
     ///
     /// The time counts from the call's last progress: its node was created, its watches were set,
     /// or the event for which it waited has come. Before any progress the time counts from the
-    /// beginning of the call. A new connection alone is no progress. When the time is over, the call
-    /// ends with [`Cause::NoProgress`](crate::Cause::NoProgress).
+    /// beginning of the call. A new connection alone is no progress. When the time is over, the
+    /// call ends with [`Cause::NoProgress`](crate::Cause::NoProgress).
     ///
     /// An outage counts from its own beginning, even if it began before the call. When the outage
     /// has lasted for this time, the call ends with [`Cause::Outage`](crate::Cause::Outage).
     ///
-    /// A call whose node is in the queue and whose watches are set only waits for its turn. This time
-    /// does not limit it.
+    /// A call whose node is in the queue and whose watches are set only waits for its turn. This
+    /// time does not limit it.
     #[must_use]
     pub fn max_elapsed(mut self, max_elapsed: Duration) -> Self {
         self.max_elapsed = max_elapsed;
@@ -135,9 +135,9 @@ impl Retry {
         self.not_before.set(None);
     }
 
-    /// An attempt has failed: the connection or the session was lost before a useful answer came. The
-    /// next attempt begins as soon as there is a connection. If it fails too, a pause comes before
-    /// each further attempt. The pauses grow, up to `longest`.
+    /// An attempt has failed: the connection or the session was lost before a useful answer came.
+    /// The next attempt begins as soon as there is a connection. If it fails too, a pause comes
+    /// before each further attempt. The pauses grow, up to `longest`.
     pub(super) fn failed(&self, policy: &RetryPolicy, longest: Duration) {
         self.failing_since.set(self.failing_since.get().or(Some(self.attempt_began.get())));
         let before = self.failures.get();
@@ -147,8 +147,8 @@ impl Retry {
         }
     }
 
-    /// There has been no connection since `down_since`. If the last attempt of the call began later,
-    /// the time without progress counts from that attempt.
+    /// There has been no connection since `down_since`. If the last attempt of the call began
+    /// later, the time without progress counts from that attempt.
     pub(super) fn note_outage(&self, down_since: Instant) {
         self.failing_since
             .set(self.failing_since.get().or(Some(down_since.max(self.attempt_began.get()))));

@@ -23,29 +23,30 @@ const MAX_FILE: u64 = 1 << 20;
 /// [`SessionBuilder::tls`](crate::SessionBuilder::tls).
 ///
 /// Connections are TLS 1.2 or 1.3. Each server must have a certificate that is signed, directly or
-/// through intermediates, by a CA of the CA file, and that is valid now and for the server's name in
-/// the connect string. That name (or that IP address) must be a *subject alternative name* of the
-/// certificate; a common name does not count. These checks cannot be switched off.
+/// through intermediates, by a CA of the CA file, and that is valid now and for the server's name
+/// in the connect string. That name (or that IP address) must be a *subject alternative name* of
+/// the certificate; a common name does not count. These checks cannot be switched off.
 ///
 /// The CAs of the operating system are not trusted unless the CA file is theirs: an ensemble has a
 /// CA of its own, and no other CA should be able to speak for its servers.
 ///
 /// # Files
 ///
-/// All files are PEM. They are read at [`connect`](crate::SessionBuilder::connect) and again at each
-/// later connection. So a certificate can be replaced while the program runs, and the next connection
-/// uses the new file. (Existing connections go on with the old one.) If the files cannot be read
-/// then, the servers are tried again until the files are right. Write the new files under other
-/// names, and rename them into place.
+/// All files are PEM. They are read at [`connect`](crate::SessionBuilder::connect) and again at
+/// each later connection. So a certificate can be replaced while the program runs, and the next
+/// connection uses the new file. (Existing connections go on with the old one.) If the files cannot
+/// be read then, the servers are tried again until the files are right. Write the new files under
+/// other names, and rename them into place.
 ///
 /// # The servers
 ///
 /// A connection over TLS goes to the port that ZooKeeper calls `secureClientPort`, or to a
 /// `clientPort` with `client.portUnification=true`. Both need
-/// `serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory`. By default ZooKeeper wants
-/// a certificate of each client (`ssl.clientAuth=need`). With such a certificate the session has an
-/// identity of the scheme `x509`: the subject of the certificate, as in `CN=orders,O=Example`. ACLs
-/// may name it, and [`Acl::CreatorAll`](crate::Acl::CreatorAll) includes it.
+/// `serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory`. By default ZooKeeper
+/// wants a certificate of each client (`ssl.clientAuth=need`). With such a certificate the session
+/// has an identity of the scheme `x509`: the subject of the certificate, as in
+/// `CN=orders,O=Example`. ACLs may name it, and [`Acl::CreatorAll`](crate::Acl::CreatorAll)
+/// includes it.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {

@@ -1,5 +1,5 @@
-//! The only test binary: it collects the scenario modules and runs each scenario in a process of its
-//! own.
+//! The only test binary: it collects the scenario modules and runs each scenario in a process of
+//! its own.
 //!
 //! A folder is a subject, a file in it is a chapter, and both make the scenario's name:
 //! `embedded::mutex::waiting::try_leaves_no_node`. A scenario is a plain function named in its

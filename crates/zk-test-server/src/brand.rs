@@ -1,7 +1,7 @@
 //! `Brand`: the server that a [`TestServer`](super::TestServer) answers as.
 //!
 //! Each difference between the brands is a method here, with the name of what is done otherwise.
-//! The places that follow it ask for that method, so that this file is the list of all differences.
+//! The rest of the server calls these methods, so this file lists all differences.
 
 use std::str::FromStr;
 use zk_wire::code::op;
@@ -23,18 +23,18 @@ pub enum Brand {
     ///   `removeWatches` know each mode, and see only the connection's own watches.
     /// * A recursive watch counts once in `zk_watch_count`.
     /// * `check` is known in transactions only.
-    /// * In a transaction, `create2` is answered with a `Stat`, and `createContainer` makes a container
-    ///   whatever its flags are. The whole transaction is refused for wrong flags, for a time to live that is missing, and for a null
-    ///   ACL.
+    /// * In a transaction, `create2` is answered with a `Stat`, and `createContainer` makes a
+    ///   container whatever its flags are. The whole transaction is refused for wrong flags, for a
+    ///   time to live that is missing, and for a null ACL.
     /// * A write that cannot be read takes no zxid.
     /// * A client's `deleteContainer` is refused as unreadable.
     /// * IPv6 addresses are allowed in an ACL.
     ZooKeeper39,
-    /// A server that speaks ZooKeeper's protocol and differs from ZooKeeper 3.8 as ClickHouse Keeper
-    /// and its like do:
+    /// A server that speaks ZooKeeper's protocol and differs from ZooKeeper 3.8 as ClickHouse
+    /// Keeper and its like do:
     ///
-    /// * `createContainer` and `createTTL` are not known: the server closes the connection, and does
-    ///   not answer.
+    /// * `createContainer` and `createTTL` are not known: the server closes the connection, and
+    ///   does not answer.
     /// * No session is resumed. A client that comes back with a session gets a new one, without a
     ///   word. The former session stays until it expires.
     /// * The numbers of sequential nodes have more than ten digits: they begin with 10000000000.

@@ -3,8 +3,8 @@
 //!
 //! [`TestServer`] is a ZooKeeper server inside the process: no JVM and nothing to install. It
 //! speaks ZooKeeper's protocol on a loopback port, to any client, and answers as ZooKeeper 3.8
-//! does, or as another [`Brand`] of server. A test can tell it to fail exactly once, at exactly one request. No real server can do
-//! that.
+//! does, or as another [`Brand`] of server. A test can tell it to fail exactly once, at exactly one
+//! request. No real server can do that.
 //!
 //! **It is for development and tests only.** It is a single server, and keeps everything in memory
 //! and nothing on disk.

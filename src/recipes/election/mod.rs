@@ -1,8 +1,8 @@
 //! `ZkElection`: of all candidates in all processes, one leads at a time.
 //!
 //! This file has the public type and its documentation. `candidate.rs` stands for election on a
-//! thread of its own, `runner.rs` on the thread of the caller. Both call `campaign.rs`, which
-//! queues for the leadership and guarantees that a candidate has one node at a time.
+//! thread of its own; `run` does so on the caller's thread. Both use `campaign.rs`, which queues
+//! for the leadership and guarantees that a candidate has one node at a time.
 
 mod campaign;
 mod candidate;

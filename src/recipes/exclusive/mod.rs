@@ -132,8 +132,8 @@ lock_calls! {
 }
 
 impl ZkExclusiveLock {
-    /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing. See
-    /// [`LockStats`](crate::LockStats).
+    /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing.
+    /// See [`LockStats`](crate::LockStats).
     pub fn stats(&self) -> crate::LockStats {
         self.lock.record().stats()
     }

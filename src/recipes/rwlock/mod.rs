@@ -221,8 +221,8 @@ impl ZkRwLock {
         self.read.lock.clear_lost()
     }
 
-    /// What the lock has counted in this session for those that read: calls that wait, holds, losses.
-    /// Costs nothing. See [`LockStats`](crate::LockStats).
+    /// What the lock has counted in this session for those that read: calls that wait, holds,
+    /// losses. Costs nothing. See [`LockStats`](crate::LockStats).
     pub fn read_stats(&self) -> crate::LockStats {
         self.read.record().stats()
     }

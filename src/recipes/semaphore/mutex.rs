@@ -99,8 +99,8 @@ lock_calls! {
 }
 
 impl ZkSemaphoreMutex {
-    /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing. See
-    /// [`LockStats`](crate::LockStats).
+    /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing.
+    /// See [`LockStats`](crate::LockStats).
     pub fn stats(&self) -> crate::LockStats {
         self.permit.record().stats()
     }

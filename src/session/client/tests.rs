@@ -1,6 +1,6 @@
 //! The loopback end with the real client and without a session: what the socket and the thread do
-//! if a peer is stuck, foreign or broken. The suite's scenarios `client::calls` and `client::faults` cover
-//! the rest.
+//! if a peer is stuck, foreign or broken. The suite's scenarios `client::calls` and
+//! `client::faults` cover the rest.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -62,8 +62,9 @@ fn answers_to_a_client_with_a_full_socket_wait_without_the_event_loop() {
     until("end of the thread", || Arc::strong_count(&loopback) == 1);
 }
 
-/// A request that comes while the crate's io thread registers the channel of requests can be missed,
-/// and its call blocks for ever. The connect request shows that the io thread has registered it.
+/// A request that comes while the crate's io thread registers the channel of requests can be
+/// missed, and its call blocks for ever. The connect request shows that the io thread has
+/// registered it.
 #[test]
 fn the_application_gets_its_client_only_when_the_connect_request_has_come() {
     let (loopback, address, secret) = start(Box::new(|_, _, _| ()));

@@ -48,8 +48,8 @@ pub(in crate::session) struct EventLoop {
     refusals: Refusals,
 }
 
-/// The hosts that have closed the connection right behind the connect request for our session, since
-/// some attempt ended otherwise.
+/// The hosts that have closed the connection right behind the connect request for our session,
+/// since some attempt ended otherwise.
 #[derive(Default)]
 struct Refusals {
     hosts: HashSet<String>,

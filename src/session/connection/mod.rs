@@ -181,7 +181,8 @@ impl Inner {
             else {
                 return Ok(count);
             };
-            // The clock is read after the bytes: an answer must never be taken for older than it is.
+            // The clock is read after the bytes: an answer must never be taken for older than it
+            // is.
             self.machine.server_bytes(bytes, BootTime::now());
             // Bytes that TLS has taken from the socket already are read now: neither the poll nor
             // the socket would announce them to the thread that reads next.

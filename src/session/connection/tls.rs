@@ -5,15 +5,15 @@
 //! socket are made under that lock, so calling threads write and read over TLS as they do without.
 //!
 //! **The time at which a request was sent.** A lease counts from the time at which a request was
-//! sent at the earliest: the machine takes that time when it encodes the request, before the request
-//! comes here. TLS only delays: a record may wait in `connection` until the socket takes it. So the
-//! request was sent at the machine's time or later, and what the machine concludes holds: if the
-//! leader has heard a request that was sent at *s* or later, it has heard of us at *s* or later. And
-//! where a request must have been sent *after* an answer, it was, since it was encoded after that
-//! answer. No request is encoded before the handshake is over: otherwise the lease would count from
-//! the start of the handshake, and be shorter for nothing. In the other direction, the time of an
-//! answer is taken after its bytes have left `connection`. So an answer never counts as older than
-//! it is, wherever its record has waited.
+//! sent at the earliest: the machine takes that time when it encodes the request, before the
+//! request comes here. TLS only delays: a record may wait in `connection` until the socket takes
+//! it. So the request was sent at the machine's time or later, and what the machine concludes
+//! holds: if the leader has heard a request that was sent at *s* or later, it has heard of us at
+//! *s* or later. And where a request must have been sent *after* an answer, it was, since it was
+//! encoded after that answer. No request is encoded before the handshake is over: otherwise the
+//! lease would count from the start of the handshake, and be shorter for nothing. In the other
+//! direction, the time of an answer is taken after its bytes have left `connection`. So an answer
+//! never counts as older than it is, wherever its record has waited.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 
@@ -160,8 +160,8 @@ impl TlsStream {
         Ok(Some(count))
     }
 
-    /// What the server has said before it closed the connection, where a write has failed because of
-    /// that: it may have refused our certificate.
+    /// What the server has said before it closed the connection, where a write has failed because
+    /// of that: it may have refused our certificate.
     fn last_words(&mut self, socket: &TcpStream) -> Option<String> {
         loop {
             match self.read_records(socket) {

@@ -1,4 +1,5 @@
-//! A generation beside the embedded server: cases whose outcome depends on which thread comes first.
+//! A generation beside the embedded server: cases whose outcome depends on which thread comes
+//! first.
 
 use crossbeam_channel::Sender;
 
@@ -112,7 +113,8 @@ fn a_thread_that_waits_for_a_node_reads_the_event_of_its_end_itself() {
     generation.read("/ahead", true, &Limit::NONE).unwrap();
     let _go_on = stop_event_loop(&generation);
     theirs.call(Operation::Delete { path: "/ahead" }, &Limit::NONE).unwrap();
-    // Each wait reads only during its first milliseconds. On a busy computer the event may come later.
+    // Each wait reads only during its first milliseconds. On a busy computer the event may come
+    // later.
     let until = std::time::Instant::now() + SOON;
     let wait = || generation.wait(&notifier, &Limit::after(Duration::from_millis(20)));
     let events = std::iter::repeat_with(wait).find_map(|ended| match ended {
@@ -135,8 +137,9 @@ fn a_held_node_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
     let _lost = guard.lost();
     let listed = generation.children("/locks/orders", false, &Limit::NONE).unwrap();
     let node = format!("/locks/orders/{}", listed.children.names()[0]);
-    // `lost` made the event loop set a watch on the node. Only the event loop carries out the answer
-    // to that, and no caller reads before it has. So this waits until a later answer has come.
+    // `lost` made the event loop set a watch on the node. Only the event loop carries out the
+    // answer to that, and no caller reads before it has. So this waits until a later answer has
+    // come.
     let leased = generation.lease.leased_node(&node).unwrap();
     while leased.armed_on() != generation.epoch() {
         std::thread::sleep(Duration::from_millis(1));
@@ -145,8 +148,8 @@ fn a_held_node_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
     let go_on = stop_event_loop(&generation);
     let theirs = theirs.core().generation().unwrap();
     theirs.call(Operation::Delete { path: &node }, &Limit::NONE).unwrap();
-    // The event comes before the answer to a listing. While the event loop is stopped, the caller of
-    // the listing may not get its answer.
+    // The event comes before the answer to a listing. While the event loop is stopped, the caller
+    // of the listing may not get its answer.
     let until = std::time::Instant::now() + SOON;
     while guard.is_held() && std::time::Instant::now() < until {
         let _ = generation.children("/", false, &Limit::after(Duration::from_millis(100)));

@@ -61,8 +61,8 @@ enum Rule {
     WithoutOrder,
     /// As ours, but with a lag of half a tick and nothing for the leader's pauses.
     WithoutPauses,
-    /// As ours, but without step 1: a request that was answered before the ordered request counts at
-    /// once.
+    /// As ours, but without step 1: a request that was answered before the ordered request counts
+    /// at once.
     WithoutLag,
     /// As ours, but a handshake extends the lease by itself.
     WithHandshakes,
@@ -178,8 +178,8 @@ enum Event {
     AtServer(SentRequest),
     /// A learner has forwarded the request: it is at the leader.
     Forwarded(SentRequest),
-    /// A learner's answer to a ping is at the leader. It has the timeout of the session, if it lists
-    /// the session.
+    /// A learner's answer to a ping is at the leader. It has the timeout of the session, if it
+    /// lists the session.
     Listed(Option<u64>),
     LeaderPings,
     /// The leader's ping is at this learner.
@@ -288,9 +288,9 @@ impl Model {
         // The error that the rule allows, split between the leader's pause and the client's clock.
         let pause = if rng.bool() { rng.u64(..MARGIN) } else { 0 };
         let most = ((MARGIN - pause) * 1000 / T) as i64;
-        // The server that makes the session grants the shortest timeout. (If a later server grants a
-        // shorter one, that counts only from its answer on. This is an assumption, and not a part of
-        // the rule.)
+        // The server that makes the session grants the shortest timeout. (If a later server grants
+        // a shorter one, that counts only from its answer on. This is an assumption, and not a part
+        // of the rule.)
         let mut grants = [T; SERVERS].map(|t| t * if rng.u8(..3) == 0 { 2 } else { 1 });
         if let Some((_, Event::Act(_, first))) = acts.first() {
             grants[*first] = T;

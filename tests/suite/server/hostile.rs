@@ -578,7 +578,8 @@ fn client_that_reads_gets_it_all() {
     let mut owner = Raw::connect(&stage.at).unwrap();
     let path = format!("/{}", "x".repeat(1000));
     thread::scope(|scope| {
-        // Each create and each delete sends one event; the change of the parent sends no second one.
+        // Each create and each delete sends one event; the change of the parent sends no second
+        // one.
         let events = scope.spawn(move || {
             let mut seen = 0;
             while seen < 2 * EVENTS {

@@ -67,8 +67,8 @@ fn expiry_is_told_once() {
     assert_eq!(lines(Level::Info), Vec::<String>::new());
 }
 
-/// The server comes back without its data. A lock has run its cycle so often that the new server has
-/// seen less than the session for a while.
+/// The server comes back without its data. A lock has run its cycle so often that the new server
+/// has seen less than the session for a while.
 fn forgetful(after: Option<Duration>) -> (Server, ZkSession, ZkMutex) {
     let server = Server::start();
     let mut builder = ZkSession::builder(server.connect_string())

@@ -69,8 +69,8 @@ pub(super) fn install(printer: Logger) {
     log::set_boxed_logger(Box::new(Keeper(printer))).expect("the first logger of this process");
 }
 
-/// The warnings (`Level::Warn`), errors (`Level::Error`) or news (`Level::Info`) so far that contain
-/// `part`.
+/// The warnings (`Level::Warn`), errors (`Level::Error`) or news (`Level::Info`) so far that
+/// contain `part`.
 pub fn logged(level: Level, part: &str) -> Vec<String> {
     let kept = KEPT.lock();
     kept.iter()

@@ -149,8 +149,8 @@ fn semaphore(session: &ZkSession, path: &str) -> Result<Option<Queue>, Failure> 
     Ok(Some(Queue { path: path.to_owned(), kind: "semaphore", permits: number, contenders: all }))
 }
 
-/// A semaphore of kazoo's: its leases are nodes without a number, which are named by hex digits, and
-/// the number of leases stands in the folder. (The waiters stand in another folder.)
+/// A semaphore of kazoo's: its leases are nodes without a number, which are named by hex digits,
+/// and the number of leases stands in the folder. (The waiters stand in another folder.)
 fn kazoo_semaphore(
     session: &ZkSession,
     path: &str,

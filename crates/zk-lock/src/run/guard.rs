@@ -1,8 +1,8 @@
 //! The process that ends the command if zk-lock cannot.
 //!
 //! zk-lock may be killed with SIGKILL, or stopped, in which case its session expires at the server
-//! and another client gets the lock. The guard is a process of this program in a session of its own.
-//! It reads a socket whose other end only zk-lock has, and ends the command's process group
+//! and another client gets the lock. The guard is a process of this program in a session of its
+//! own. It reads a socket whose other end only zk-lock has, and ends the command's process group
 //!
 //! * when the socket ends, for then zk-lock has gone;
 //! * shortly before the end of the lease, if zk-lock has told of no later end by then.

@@ -25,8 +25,8 @@ fn found(server: &TestServer, arguments: &[&str]) -> (i32, Vec<(String, String)>
 /// What every server of these scenarios has: it stands alone, is open to all, and has no TLS.
 const USUAL: [(&str, &str); 3] = [("servers", "warning"), ("acl", "warning"), ("tls", "note")];
 
-/// On a busy machine answers are slow, and doctor says so. A scenario that is not about latency runs
-/// doctor again then, so many times at most.
+/// On a busy machine answers are slow, and doctor says so. A scenario that is not about latency
+/// runs doctor again then, so many times at most.
 const ATTEMPTS: usize = 10;
 
 #[track_caller]

@@ -184,7 +184,8 @@ fn whoever_reads_the_commands_output_sees_its_end_although_the_lock_is_kept() {
     let mut out = String::new();
     std::io::Read::read_to_string(&mut child.stdout.take().expect("a pipe"), &mut out)
         .expect("it can be read");
-    // The output ends a moment before the process does, and a signal would still be for the command.
+    // The output ends a moment before the process does, and a signal would still be for the
+    // command.
     until_dead(out.trim().parse().expect("a process id"));
     assert!(child.try_wait().expect("it can be asked").is_none(), "the lock is kept");
     assert_eq!(children(&server, LOCK).len(), 1);

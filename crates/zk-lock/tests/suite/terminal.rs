@@ -32,8 +32,8 @@ impl Terminal {
         let theirs = || -> OwnedFd {
             File::options().read(true).write(true).open(&name).expect("the terminal").into()
         };
-        // `setsid -c` makes it the controlling terminal. `env` undoes what a shell in the background
-        // or `nohup` ignores.
+        // `setsid -c` makes it the controlling terminal. `env` undoes what a shell in the
+        // background or `nohup` ignores.
         let mut command = Command::new("env");
         command.args(["--default-signal=HUP,INT,QUIT,TERM", "setsid", "-c"]).args(program);
         command.env("ZK_CONNECT", server.connect_string());

@@ -112,8 +112,8 @@ impl Write {
         }
     }
 
-    /// As an operation of a multi: `Op.create` takes the kind of node from the flags, so that in 3.8
-    /// a create2 is a create.
+    /// As an operation of a multi: `Op.create` takes the kind of node from the flags, so that in
+    /// 3.8 a create2 is a create.
     fn in_multi(self, brand: Brand) -> Result<Write> {
         let Write::Create { op, path, data, acl, flags, ttl } = self else {
             return Ok(self);

@@ -3,8 +3,8 @@
 //!
 //! Each scenario is a plain function named in its module's `scenarios![..]` table, and runs in a
 //! process of its own (`zk-test-support`). The expected answers were taken from the real server
-//! (3.8.0 as Debian ships it, and 3.9.5), never from guesses. Topics have a file each; `random` compares both
-//! servers with each other over random sequences of operations.
+//! (3.8.0 as Debian ships it, and 3.9.5), never from guesses. Topics have a file each; `random`
+//! compares both servers with each other over random sequences of operations.
 #![deny(dead_code)]
 
 mod answers;

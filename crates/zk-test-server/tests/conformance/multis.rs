@@ -79,8 +79,8 @@ fn all_parts_have_one_zxid() {
 fn the_kinds_of_creates_in_a_multi() {
     let mut client = Client::connect(&Shared::chroot());
     let session = client.id();
-    // Flags that ask for a container or a time to live make one, whatever the opcode. In 3.8 create2
-    // answers as create does.
+    // Flags that ask for a container or a time to live make one, whatever the opcode. In 3.8
+    // create2 answers as create does.
     let parts = vec![
         create("/create"),
         ephemeral("/ephemeral"),

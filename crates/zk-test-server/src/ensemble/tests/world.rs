@@ -339,8 +339,8 @@ impl World {
         }
     }
 
-    /// The client leaves its connection open and continues without it. Bytes that still arrive there
-    /// are not read.
+    /// The client leaves its connection open and continues without it. Bytes that still arrive
+    /// there are not read.
     pub(super) fn forget(&mut self, client: usize) -> (usize, ConnId) {
         let conn = self.clients[client].conn.take().expect("a connection");
         self.by_conn.remove(&conn);
