@@ -141,9 +141,12 @@ impl<S: Send + 'static> LocalLock<S> {
             // This is read after `is_alone`: from then on the keeper is notified of a request to
             // let go.
             if !node.leased().is_revoked() {
-                let goes_on = is_kept || node.age() < hand_over;
-                // The bounds are this thread's. While no thread has the hold, it has none.
+                // The bounds are this thread's. While no thread has the hold, it has none. If the time
+                // was over just before, the hold is lost, and must be neither passed on nor kept.
                 node.bind(&HoldBounds::default());
+                let is_lost = node.loss().is_some();
+                let is_kept = is_kept && !is_lost;
+                let goes_on = is_kept || node.age() < hand_over && !is_lost;
                 if goes_on && self.turns.pass(turn, local_hold.clone()).is_ok() {
                     return Release::of_guard_only(node, false);
                 }

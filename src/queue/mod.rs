@@ -293,7 +293,7 @@ impl Queue {
         for name in names {
             let path = path::join(&self.dir, name.full);
             let exists = || generation.call(Operation::Exists { path: &path }, limit);
-            match rule::is_unordered(name.sequence).then(exists).transpose() {
+            match rule::needs_czxid(name.sequence).then(exists).transpose() {
                 Ok(Some(Reply::Stat(stat))) => dated.push((name, Some(stat.czxid))),
                 Ok(_) | Err(CallError::NoNode) => dated.push((name, None)),
                 Err(e) => return Err(e),

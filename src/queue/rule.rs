@@ -92,10 +92,16 @@ pub(crate) fn renews_parent(sequence: i64) -> bool {
 }
 
 /// Whether some number carries no order. If so, use [`order_by_czxid`] and [`verdict_in_order`].
-/// A number beyond 32 bits shows that the server counts on: then all numbers carry order.
+/// (A number beyond 32 bits does not show that the others carry order: any client can make a node
+/// of such a name by hand, also where the server's numbers have stopped.)
 pub(crate) fn unordered(names: &[Name]) -> bool {
     names.iter().any(|name| is_unordered(name.sequence))
-        && names.iter().all(|name| name.sequence <= LAST_OF_32_BITS)
+}
+
+/// Whether [`order_by_czxid`] needs the zxid that created this node. A number beyond 32 bits follows
+/// those that carry no order, so it has its place by the zxid too.
+pub(crate) fn needs_czxid(sequence: i64) -> bool {
+    !(0..=UNORDERED_ABOVE).contains(&sequence)
 }
 
 /// A contender's place in the queue.
@@ -140,7 +146,7 @@ pub(crate) fn all_holders<'a>(children: &[&'a str]) -> Vec<&'a str> {
 /// ordered by their place. (A downgrade's read is made long after its write, and keeps the write's
 /// place by its number. So it can be made only if the number carries order.)
 pub(crate) fn order_by_czxid<'a>(mut names: Vec<(Name<'a>, Option<i64>)>) -> Vec<Name<'a>> {
-    let ordered = |name: &Name<'_>| !is_unordered(name.sequence);
+    let ordered = |name: &Name<'_>| !needs_czxid(name.sequence);
     names.retain(|(name, czxid)| czxid.is_some() || ordered(name));
     let key = |(name, czxid): &(Name<'a>, Option<i64>)| {
         let czxid = if ordered(name) { None } else { *czxid };
@@ -402,13 +408,25 @@ mod tests {
         ] {
             assert_eq!(unordered(&parsed(&[lock(3), lock(sequence)])), expected, "{sequence}");
         }
-        // A server whose numbers go on gives out those that carry no order elsewhere. A waiter
-        // behind a contender with such a number must not take that for one that has wrapped.
-        let children = [lock(i64::from(u32::MAX) + 1), lock(i64::from(i32::MAX))];
-        let names = parsed(&children);
-        assert!(!unordered(&names));
-        assert_waits(mutex(&names, &children[0], &never_pending), &children[1], true);
         assert!(!unordered(&[]));
+        // A server whose numbers go on gives out those that carry no order elsewhere; then the zxids
+        // order those beyond 32 bits too. Any client can make a node with such a number by hand: it
+        // does not show that numbers which have stopped or wrapped carry order.
+        let children =
+            [lock(i64::from(u32::MAX) + 1), lock(i64::from(i32::MAX)), lock(-5), lock(3)];
+        let names = parsed(&children);
+        assert!(unordered(&names));
+        assert_eq!(
+            children
+                .iter()
+                .filter(|child| needs_czxid(parsed(&[(*child).clone()])[0].sequence))
+                .count(),
+            3
+        );
+        let ordered =
+            order_by_czxid(names.into_iter().zip([Some(13), Some(11), Some(12), None]).collect());
+        let ordered: Vec<i64> = ordered.iter().map(|name| name.sequence).collect();
+        assert_eq!(ordered, [3, i64::from(i32::MAX), -5, i64::from(u32::MAX) + 1]);
     }
 
     #[test]

@@ -386,8 +386,9 @@ impl Generation {
             made
         };
         if !self.of_core.parents.are_persistent() {
+            let connection = (self.number, self.epoch());
             let created = create(CreateMode::Container);
-            if !self.of_core.parents.is_refusal(&created) {
+            if !self.of_core.parents.is_refusal(connection, &created) {
                 return created;
             }
         }
@@ -401,7 +402,12 @@ impl Generation {
     /// next look.
     fn delete_empty_parents(&self, now: BootTime) -> Option<BootTime> {
         for path in self.of_core.parents.due(now) {
-            self.connection.with(|machine, now| machine.add_task(Task::Prune { path }, now));
+            self.connection.with(|machine, now| {
+                // In an outage they would pile up; the next look comes in any case.
+                if machine.is_up() {
+                    machine.add_task(Task::Prune { path }, now);
+                }
+            });
         }
         self.of_core.parents.next_look()
     }

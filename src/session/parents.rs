@@ -28,8 +28,10 @@ pub(crate) struct Parents(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// How many creates of a container in a row got no answer, because the connection was lost.
+    /// How many connections in a row were lost before they answered a create of a container.
     lost: u32,
+    /// The last of these connections: its generation, and its epoch there.
+    lost_on: Option<(u64, u64)>,
     are_persistent: bool,
     /// The persistent parents that this session has made and has not seen gone: full paths.
     made: BTreeSet<String>,
@@ -43,14 +45,22 @@ impl Parents {
         self.0.lock().are_persistent
     }
 
-    /// Takes the outcome of a create of a container. True: the server refuses containers, and the
-    /// caller is to make a persistent node.
-    pub(crate) fn is_refusal(&self, created: &Result<(), CallError>) -> bool {
+    /// Takes the outcome of a create of a container that was sent on this connection (its
+    /// generation, and its epoch there). True: the server refuses containers, and the caller is to
+    /// make a persistent node.
+    pub(crate) fn is_refusal(
+        &self,
+        connection: (u64, u64),
+        created: &Result<(), CallError>,
+    ) -> bool {
         let mut state = self.0.lock();
         let were_persistent = state.are_persistent;
         let is_refusal = match created {
             Err(CallError::ConnectionLoss) => {
-                state.lost += 1;
+                // Several threads may lose their creates with one connection.
+                if state.lost_on.replace(connection) != Some(connection) {
+                    state.lost += 1;
+                }
                 state.are_persistent |= state.lost >= LOST_CONNECTIONS;
                 // The caller comes again on the next connection.
                 false
@@ -134,28 +144,35 @@ mod tests {
     fn a_server_that_says_no_has_no_containers() {
         for code in [err::UNIMPLEMENTED, err::BAD_ARGUMENTS] {
             let parents = Parents::default();
-            assert!(parents.is_refusal(&outcome(code)) && parents.are_persistent(), "{code}");
+            assert!(
+                parents.is_refusal((1, 1), &outcome(code)) && parents.are_persistent(),
+                "{code}"
+            );
         }
         for code in [err::OK, err::NODE_EXISTS, err::NO_NODE, err::NO_AUTH, err::MARSHALLING_ERROR]
         {
             let parents = Parents::default();
-            assert!(!parents.is_refusal(&outcome(code)) && !parents.are_persistent(), "{code}");
+            assert!(
+                !parents.is_refusal((1, 1), &outcome(code)) && !parents.are_persistent(),
+                "{code}"
+            );
         }
     }
 
     #[test]
     fn connections_that_are_lost_twice_in_a_row_mean_no_containers() {
         let parents = Parents::default();
-        let lost = || {
-            assert!(!parents.is_refusal(&outcome(err::CONNECTION_LOSS)));
+        let lost = |connection| {
+            assert!(!parents.is_refusal(connection, &outcome(err::CONNECTION_LOSS)));
             parents.are_persistent()
         };
-        assert!(!lost());
-        assert!(!parents.is_refusal(&outcome(err::NODE_EXISTS)), "it knows them");
-        assert!(!lost());
+        assert!(!lost((1, 1)));
+        assert!(!parents.is_refusal((1, 2), &outcome(err::NODE_EXISTS)), "it knows them");
+        assert!(!lost((1, 2)));
+        assert!(!lost((1, 2)), "another thread has lost its create with the same connection");
         // The session has ended with the connection, and another has begun.
-        assert!(!parents.is_refusal(&Err(CallError::Expired)));
-        assert!(lost());
+        assert!(!parents.is_refusal((1, 3), &Err(CallError::Expired)));
+        assert!(lost((2, 1)));
     }
 
     #[test]

@@ -162,8 +162,10 @@ pub struct Counts {
     pub refused: u64,
     /// The number of calls that ended with an error.
     pub errors: u64,
-    /// The number of guards that were lost before their release.
+    /// The number of guards that were lost before their release, but for those held too long.
     pub lost: u64,
+    /// The number of guards that were lost by their lock's `max_hold`.
+    pub held_too_long: u64,
     /// The number of grants beside a valid hold in runs where this is not a violation.
     pub overlaps: u64,
     /// The number of writes that the store refused, because a newer holder had written before.
@@ -272,8 +274,13 @@ impl Observer {
     }
 
     /// The released guards were lost before.
-    pub fn lost(&self) {
-        self.seen(|seen| seen.counts.lost += 1);
+    pub fn lost(&self, held: &[&Held]) {
+        let is_too_long = |held: &&Held| held.lost_reason() == Some(LossReason::HeldTooLong);
+        let is_too_long = held.iter().any(is_too_long);
+        self.seen(|seen| match is_too_long {
+            true => seen.counts.held_too_long += 1,
+            false => seen.counts.lost += 1,
+        });
     }
 
     /// The holder of these guards writes to the protected stores, with the guards' tokens.

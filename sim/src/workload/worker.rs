@@ -279,7 +279,7 @@ impl Worker {
             self.shared.observer.is_asked(&view.signals.path);
         }
         if view.was_lost {
-            self.shared.observer.lost();
+            self.shared.observer.lost(held);
         }
         // It writes even if the guards are lost: a holder may be paused between its last check and
         // the write.

@@ -103,6 +103,8 @@ impl ClientEnd {
             None => return Err(loopback.give_up("its start panicked")),
         };
         if !loopback.is_admitted() {
+            // The drop of the crate's client waits for an answer to its close, which may never come.
+            let _ = std::thread::Builder::new().spawn(move || drop(client));
             return Err(loopback.give_up("it did not connect"));
         }
         let mut state = self.state.lock();

@@ -172,6 +172,9 @@ impl EventLoop {
         if let Some(error) = inner.failed.take() {
             self.closed_by_server(&mut inner, error, now);
         }
+        if inner.machine.is_up() {
+            self.refusals = Refusals::default(); // a server has resumed the session
+        }
         if let Refusals { hosts, since: Some(since) } = &self.refusals {
             if self.dialer.hosts().all(|host| hosts.contains(&host.to_string())) {
                 inner.machine.refused_by_all(*since, now);

@@ -137,8 +137,14 @@ impl Reading<'_> {
             return AfterRead::Leave; // there is another connection, or the time is over
         }
         match inner.read(&self.socket, buf) {
-            // The event loop reads the end of the stream too, and handles it.
-            Ok(Some(0)) => return AfterRead::Leave,
+            // The event loop reads the end of the stream too, and handles it. The end of a TLS stream
+            // is a record, which this thread has taken from the socket: it is kept for the event loop.
+            Ok(Some(0)) => {
+                if inner.tls.is_some() {
+                    inner.failed.get_or_insert_with(|| "closed the connection".to_owned());
+                }
+                return AfterRead::Leave;
+            }
             Ok(Some(_)) => {}
             Ok(None) => return AfterRead::GoOn,
             // The socket reports this error only once, so it is kept for the event loop.

@@ -83,7 +83,7 @@ impl TlsStream {
     pub(crate) fn read(&mut self, socket: &TcpStream, buf: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match self.connection.reader().read(buf) {
-                Ok(0) => return self.end(),
+                Ok(0) => return Ok(Some(0)),
                 Ok(n) => {
                     self.has_given = true;
                     return Ok(Some(n));
@@ -101,7 +101,8 @@ impl TlsStream {
         }
     }
 
-    /// The end of the stream; an end before the first answer needs words.
+    /// The end of the stream without a close_notify. Before the first answer it needs words: the
+    /// server may have refused our certificate.
     fn end(&self) -> io::Result<Option<usize>> {
         if self.has_given {
             return Ok(Some(0));

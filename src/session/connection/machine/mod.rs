@@ -304,7 +304,7 @@ impl Machine {
 
     /// Whether requests are sent at once. On a new connection they wait for the first `tick`, which
     /// decides what is sent first.
-    pub(super) fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         self.phase == Phase::Up && !self.is_new
     }
 

@@ -315,7 +315,11 @@ impl Machine {
     /// has lasted long enough, the session is given up.
     pub(crate) fn refused_by_all(&mut self, since: BootTime, now: BootTime) {
         let lasted = now.since(since);
-        if self.is_ending() || self.config.after_data_loss.is_none_or(|after| lasted < after) {
+        let is_resumed = matches!(self.phase, Phase::Auth(..) | Phase::Up);
+        if is_resumed
+            || self.is_ending()
+            || self.config.after_data_loss.is_none_or(|after| lasted < after)
+        {
             return;
         }
         let id = self.session.as_ref().map_or(0, |session| session.id);

@@ -32,6 +32,23 @@ fn another_session_never_takes_the_place_of_ours() {
     assert_eq!(rig.events()[1..], [SessionEvent::Lost(LossReason::SessionExpired)]);
 }
 
+/// All servers refused the session in an outage, and then one of them resumed it: it must not be
+/// given up later, although nobody has counted anew.
+#[test]
+fn a_session_that_a_server_has_resumed_is_not_given_up_for_earlier_refusals() {
+    let mut rig = Rig::up();
+    rig.machine.config.after_data_loss = Some(T);
+    let since = rig.now;
+    rig.drop_connection();
+    rig.attach(7);
+    rig.now = since + T * 2;
+    rig.machine.refused_by_all(since, rig.now);
+    assert!(!rig.machine.is_ending(), "the session is up");
+    rig.drop_connection();
+    rig.machine.refused_by_all(since, rig.now);
+    assert!(rig.machine.is_ending() || rig.machine.is_over());
+}
+
 #[test]
 fn a_request_that_is_refused_because_the_session_expired_ends_it_at_once() {
     let mut rig = Rig::up();
