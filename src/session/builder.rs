@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::connect_string::ConnectString;
 use super::core::{Config, Core};
+use super::generation::CallError;
 use super::retry::{Retry, RetryPolicy};
 use super::{Handle, ZkSession};
 use crate::error::{Error, Result};
@@ -202,6 +203,11 @@ impl SessionBuilder {
                         let reason =
                             format!("{path:?} does not exist, and require_chroot() is set");
                         break Err(Error::InvalidConfig { what: "chroot", reason });
+                    }
+                    // Since 3.9 servers demand the right to read for this question.
+                    Err(CallError::NoAuth) => {
+                        let path = session.core().chroot().to_owned();
+                        break Err(Error::NoAuth { op: "connect", path });
                     }
                     Err(_) => session.core().failed(&retry),
                 },
