@@ -739,7 +739,12 @@ impl Seen {
         // The process's clock may be faster than the world's.
         let most = self.setting.max_hold(&guard.node.lock);
         let least = most.map(|most| most.mul_f64(0.8) / self.setting.slowness());
-        let lasted = now().saturating_sub(guard.asked);
+        // Threads that read share a node and its end: for a thread that came in later, the time
+        // began when the first of them got the node.
+        let granted = self.holds.iter().find(|hold| hold.hold.is_same(&guard.hold));
+        let shared_since = granted.filter(|_| guard.node.mode == Mode::Shared);
+        let since = shared_since.map_or(guard.asked, |hold| guard.asked.min(hold.since));
+        let lasted = now().saturating_sub(since);
         let text = format!("{}: lost by its max_hold, {most:?}, after {lasted:?}", guard.hold.path);
         least.is_none_or(|least| lasted < least).then_some(("held too long", text))
     }
