@@ -39,7 +39,7 @@ pub const CHECKS: [&str; 19] = [
     "stale guard",
     "token order",
     "stale write",
-    "told late",
+    "notified late",
     "held too long",
     "lost, and held",
     "signal after the release",
