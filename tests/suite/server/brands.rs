@@ -166,13 +166,13 @@ fn numbers_that_grow_by_a_digit_keep_their_order() {
     drop(mutex.lock().unwrap());
     let mut raw: Raw = raw(&at);
     raw.mkdirs(LOCK).unwrap();
-    for number in ["10000000000", "9999999999", "2147483647", "2147483648"] {
+    for number in ["10000000000", "9999999999", "4294967296", "0000000007"] {
         let name = format!("{LOCK}/_c_{}-lock-{number}", uuid::Uuid::new_v4());
         raw.create(&name, b"", 1).unwrap();
     }
     let numbers: Vec<i64> = mutex.contenders().unwrap().iter().map(|c| c.sequence).collect();
-    assert_eq!(numbers, [2_147_483_647, 2_147_483_648, 9_999_999_999, 10_000_000_000]);
-    assert_eq!(mutex.holders().unwrap()[0].sequence, 2_147_483_647);
+    assert_eq!(numbers, [7, 4_294_967_296, 9_999_999_999, 10_000_000_000]);
+    assert_eq!(mutex.holders().unwrap()[0].sequence, 7);
     assert!(logged(Level::Error, "").is_empty());
     assert_eq!(queue(&at, LOCK).len(), 4);
 }
