@@ -101,7 +101,7 @@ pub(crate) fn unordered(names: &[Name]) -> bool {
 /// Whether [`order_by_czxid`] needs the zxid that created this node. A number beyond 32 bits follows
 /// those that carry no order, so it has its place by the zxid too.
 pub(crate) fn needs_czxid(sequence: i64) -> bool {
-    !(0..=UNORDERED_ABOVE).contains(&sequence)
+    is_unordered(sequence) || sequence > LAST_OF_32_BITS
 }
 
 /// A contender's place in the queue.
