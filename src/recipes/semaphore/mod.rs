@@ -226,7 +226,7 @@ lock_calls! {
     acquire
     errors:
     /// * [`Error::InconsistentLeases`] when this is the first use of this `ZkSemaphore`, and the
-    ///   number in its node is neither 0 nor the one that was given to [`new`](Self::new).
+    ///   number in its node is neither 0 nor the number that was given to [`new`](Self::new).
     ;
 
     /// Takes a permit if one is free, and gives `None` if somebody else has the last one or waits

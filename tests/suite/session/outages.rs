@@ -127,7 +127,7 @@ fn new_session_follows_the_data_loss_after_the_time_that_was_set() {
     until_empty(&server.connect_string(), LOCK);
 }
 
-/// A host that cannot be reached may be the one that has the data.
+/// A host that cannot be reached may still have the data.
 fn session_is_not_given_up_while_a_host_does_not_answer() {
     let server = Server::start();
     let dead = Proxy::start(server.address());

@@ -64,8 +64,7 @@ impl Election {
         }
     }
 
-    /// Takes a vote. Returns the leader, if this vote shows that one leads already or is about to
-    /// lead.
+    /// Takes a vote. Returns a member if this vote shows that it leads already, or is about to lead.
     pub(super) fn hear(
         &mut self,
         server: &mut Server,
