@@ -64,7 +64,8 @@ impl Election {
         }
     }
 
-    /// Takes a vote. Returns a member if this vote shows that it leads already, or is about to lead.
+    /// Takes a vote. Returns a member if this vote shows that it leads already, or is about to
+    /// lead.
     pub(super) fn hear(
         &mut self,
         server: &mut Server,

@@ -330,8 +330,8 @@ impl Ensemble {
 
     // ---- observation ----
 
-    /// The member that leads and serves. During a cut between members there may be several; this is
-    /// the one that was elected last.
+    /// The member that leads and serves. During a cut between members there may be several; then
+    /// it is the member that was elected last.
     pub fn leader(&self) -> Option<usize> {
         let leads =
             |member: &&Member| matches!(member.part, Part::Leading(_)) && member.server.is_serving;
