@@ -89,15 +89,15 @@ fn server_without_its_data_is_told_as_such_and_waited_for() {
     let (id, events) = (session.session_id(), session.subscribe());
     server.wipe();
     let asks = "did it lose its data";
-    let error = mutex.lock().unwrap_err();
+    // A machine with much to do may answer the first attempts too late to be told.
+    let error = until("the server refuses the session", SOON, || {
+        Some(mutex.lock().unwrap_err()).filter(|error| error.to_string().contains(asks))
+    });
     let Error::Unavailable { cause: Cause::Outage(hosts), .. } = &error else {
         panic!("{error:?}")
     };
     assert!(hosts.len() == 1 && hosts[0].reason.contains(asks), "{hosts:?}");
-    assert!(
-        error.to_string().contains(asks) && !error.to_string().contains("reachable"),
-        "{error}"
-    );
+    assert!(!error.to_string().contains("reachable"), "{error}");
     until_logged(Level::Warn, &["no connection for 1", asks]);
     assert_eq!((session.session_id(), session.state()), (id, SessionState::Suspended));
     assert!(events.try_iter().all(|event| event == SessionEvent::Suspended));

@@ -23,7 +23,7 @@ use std::{
 };
 
 /// Scenarios mostly wait, so more of them run than most machines have cores.
-const THREADS: usize = 12;
+const THREADS: usize = 16;
 /// At most so many of them run on the real ZooKeeper. It needs processor time, and a scenario whose
 /// server is slow shows nothing.
 const REAL_AT_ONCE: usize = 6;
@@ -187,7 +187,7 @@ pub fn main(tests: fn() -> Vec<Test>, traps: fn() -> Vec<Test>) -> ExitCode {
             Trial::test(name.clone(), move || run_child(&test, variant, &name, &run))
         })
     };
-    let trials = variants.iter().copied().flat_map(of_variant).collect();
+    let trials = mixed(variants.iter().copied().map(of_variant).map(Iterator::collect).collect());
     let left_out = left_out(&tests, &variants, &args);
     let conclusion = libtest_mimic::run(&args, trials);
     run.shared.stop();
@@ -205,6 +205,18 @@ pub fn main(tests: fn() -> Vec<Test>, traps: fn() -> Vec<Test>) -> ExitCode {
     }
     // The code is returned, not exited with, so that `run` is dropped and removes its directory.
     conclusion.exit_code()
+}
+
+/// All trials in one list, in which each part of it has its share of each of the given lists: a
+/// scenario on the real ZooKeeper needs the processor, and those on the embedded server mostly wait.
+fn mixed(lists: Vec<Vec<Trial>>) -> Vec<Trial> {
+    let mut all: Vec<(f64, Trial)> = Vec::new();
+    for list in lists {
+        let step = 1.0 / list.len().max(1) as f64;
+        all.extend(list.into_iter().enumerate().map(|(i, trial)| (i as f64 * step, trial)));
+    }
+    all.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    all.into_iter().map(|(_, trial)| trial).collect()
 }
 
 /// For each server that is left out, the number of scenarios that the arguments select and that
