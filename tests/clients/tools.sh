@@ -50,8 +50,13 @@ run() { # seconds name command..
     [ "$code" = 0 ] || die "$2 ended with $code"
 }
 
+# Two of these scripts may begin at once: one installs and builds, and the other waits for it.
+begin_building() { exec {building}>"$target/lock" && flock "$building"; }
+end_building() { exec {building}>&-; }
+
 # Sets `python` to a Python that has kazoo.
 kazoo() {
+    begin_building
     local venv=$target/venv
     local has='import sys; from kazoo.version import __version__ as v; sys.exit(v != sys.argv[1])'
     python=$venv/bin/python
@@ -60,6 +65,7 @@ kazoo() {
         python3 -m venv --clear "$venv"
         "$python" -m pip install -q --disable-pip-version-check "kazoo==$KAZOO"
     fi
+    end_building
     echo "== kazoo $KAZOO, $("$python" --version)"
 }
 
@@ -67,6 +73,7 @@ kazoo() {
 # writer of Curator's keeps others out while it becomes a reader: then its members do that.
 curator() {
     local jars=() missing=() jar path classes=$target/classes version
+    begin_building
     if [ -n "${CURATOR_JARS:-}" ]; then
         jars=("$CURATOR_JARS"/*.jar)
         compgen -G "$CURATOR_JARS/curator-recipes-*.jar" >/dev/null ||
@@ -95,6 +102,7 @@ curator() {
             { cat "$target/javac.log" >&2; die "javac fails"; }
         echo "$path" >"$classes/built"
     fi
+    end_building
     if [ -n "${CURATOR_JARS:-}" ]; then
         version=$(cd "$CURATOR_JARS" && ls curator-recipes-*.jar)
         version=${version#curator-recipes-} version=${version%.jar}
