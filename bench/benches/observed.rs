@@ -3,14 +3,15 @@
 //! The same cycles of lock and release without an observer, with one that does nothing, and with
 //! `MetricsObserver` and the recorder of the Prometheus exporter, as a program has it. Everything
 //! goes through the public face of the library, on the embedded server.
+//!
+//! One block of cycles differs from the next by more than an observer costs. So all sessions run a
+//! block in each round, in another order each time, and what counts is the ratio of two blocks of
+//! one round. The second session without an observer shows what such a ratio is by chance.
 
 use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use criterion::{
-    BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime,
-};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use zk_mutex::{MetricsObserver, Observer, SessionBuilder, ZkMutex, ZkSession};
 use zk_test_server::TestServer;
@@ -22,42 +23,78 @@ impl Observer for Nothing {}
 /// How the session is observed.
 type Observed = fn(SessionBuilder) -> SessionBuilder;
 
-const OBSERVERS: [(&str, Observed); 3] = [
+const OBSERVERS: [(&str, Observed); 4] = [
     ("none", |builder| builder),
+    ("none again", |builder| builder),
     ("nothing", |builder| builder.observer(Nothing)),
     ("metrics", |builder| builder.observer(MetricsObserver::new())),
 ];
 
-fn observed(c: &mut Criterion) {
+const ROUNDS: usize = 200;
+
+/// So many rounds come first and do not count.
+const WARM_UP: usize = 20;
+
+/// How long so many cycles with this mutex take.
+type Cycles = fn(&ZkMutex, u64) -> Duration;
+
+fn main() {
     PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &[1e-3, 1e-2, 1e-1, 1.0])
-        .unwrap()
+        .expect("the buckets are some")
         .install_recorder()
-        .unwrap();
-    let server = TestServer::start().unwrap();
-    let builder = || ZkSession::builder(server.connect_string());
-    let sessions = OBSERVERS.map(|(name, observe)| (name, observe(builder()).connect().unwrap()));
-    let each = |c: &mut Criterion,
-                what: &str,
-                bench: fn(&mut BenchmarkGroup<'_, WallTime>, &str, &ZkSession)| {
-        let mut group = c.benchmark_group(what);
-        sessions.iter().for_each(|(name, session)| bench(&mut group, name, session));
-        group.finish();
-    };
-    each(c, "observed: lock and release", |group, name, session| {
-        let mutex = ZkMutex::builder(session, &format!("/{name}")).name("bench").build().unwrap();
-        group.bench_function(name, |b| b.iter(|| drop(black_box(mutex.lock().unwrap()))));
+        .expect("there is no other recorder");
+    let server = TestServer::start().expect("a server");
+    let sessions = OBSERVERS.map(|(name, observe)| {
+        let builder = observe(ZkSession::builder(server.connect_string()));
+        (name, builder.connect().expect("a session"))
     });
-    each(c, "observed: hand-over, 8 threads", |group, name, session| {
-        let builder = ZkMutex::builder(session, &format!("/{name}-threads")).name("bench");
-        let mutex = builder.hand_over(Duration::from_secs(3_600)).build().unwrap();
-        group.bench_function(name, |b| b.iter_custom(|cycles| contend(&mutex, 8, cycles)));
-    });
-    each(c, "observed: re-entry", |group, name, session| {
-        let mutex = ZkMutex::builder(session, &format!("/{name}-again")).build().unwrap();
+    compare(&sessions, "lock and release", 100, alone);
+    compare(&sessions, "hand-over, 8 threads", 2_000, |mutex, cycles| contend(mutex, 8, cycles));
+    compare(&sessions, "re-entry", 100_000, |mutex, cycles| {
         let _held = mutex.lock().unwrap();
-        group.bench_function(name, |b| b.iter(|| drop(black_box(mutex.lock().unwrap()))));
+        alone(mutex, cycles)
     });
+}
+
+/// Runs the rounds, and prints the median and the quartiles of the ratios to the first session.
+fn compare(sessions: &[(&str, ZkSession)], what: &str, cycles: u64, run: Cycles) {
+    let mutexes: Vec<_> = sessions
+        .iter()
+        .map(|(name, session)| {
+            let path = format!("/{what}/{name}");
+            let builder = ZkMutex::builder(session, &path).name("bench");
+            builder.hand_over(Duration::from_secs(3_600)).build().unwrap()
+        })
+        .collect();
+    let mut took: Vec<Vec<f64>> = vec![Vec::new(); mutexes.len()];
+    for round in 0..WARM_UP + ROUNDS {
+        for place in 0..mutexes.len() {
+            let which = (round + place) % mutexes.len();
+            let time = run(&mutexes[which], cycles).as_secs_f64() / cycles as f64;
+            if round >= WARM_UP {
+                took[which].push(time);
+            }
+        }
+    }
+    let base = &took[0];
+    println!("{what}: {:.2} us a cycle without an observer", quartiles(base.clone())[1] * 1e6);
+    for ((name, _), times) in sessions.iter().zip(&took).skip(1) {
+        let ratios = times.iter().zip(base).map(|(time, base)| time / base).collect();
+        let [low, median, high] = quartiles(ratios);
+        println!("    {name:10} {median:.3} x (half of the rounds: {low:.3} to {high:.3})");
+    }
+}
+
+fn quartiles(mut all: Vec<f64>) -> [f64; 3] {
+    all.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| all[all.len() * quarter / 4])
+}
+
+fn alone(mutex: &ZkMutex, cycles: u64) -> Duration {
+    let start = Instant::now();
+    (0..cycles).for_each(|_| drop(black_box(mutex.lock().unwrap())));
+    start.elapsed()
 }
 
 /// How long it takes the threads to go through so many cycles together.
@@ -80,6 +117,3 @@ fn contend(mutex: &ZkMutex, threads: u64, cycles: u64) -> Duration {
         start.elapsed()
     })
 }
-
-criterion_group!(benches, observed);
-criterion_main!(benches);
