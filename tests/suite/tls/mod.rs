@@ -87,11 +87,16 @@ fn tries() -> usize {
 /// Why the only host gives no session.
 #[track_caller]
 fn reason(builder: SessionBuilder) -> String {
-    let within = if Variant::current() == Variant::Real { JAVA } else { Duration::from_secs(2) };
-    match builder.connect_timeout(within).connect() {
-        Err(Error::Connect { hosts, .. }) => hosts[0].reason.clone(),
+    match refused(builder) {
+        Error::Connect { hosts, .. } => hosts[0].reason.clone(),
         other => panic!("{other:?}"),
     }
+}
+
+#[track_caller]
+fn refused(builder: SessionBuilder) -> Error {
+    let within = if Variant::current() == Variant::Real { JAVA } else { Duration::from_secs(2) };
+    builder.connect_timeout(within).connect().unwrap_err()
 }
 
 #[track_caller]

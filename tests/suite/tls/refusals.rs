@@ -1,17 +1,16 @@
 //! A server that does not pass the checks, or does not let us in: the error names host and cause,
 //! and tells what to do.
-use super::{Stage, assert_says, builder, reason, tries};
-use crate::support::{Proxy, Server, pki::Leaf, scenarios};
-use zk_mutex::{Error, TlsConfig, ZkSession};
+use super::{JAVA, Stage, assert_says, builder, connected, reason, refused, tries};
+use crate::support::{Proxy, Server, pki::Leaf, scenarios, until};
+use std::time::Duration;
+use zk_mutex::{Error, RetryPolicy, TlsConfig, ZkMutex, ZkSession};
 
 fn a_ca_that_did_not_sign_is_named() {
     let stage = Stage::new();
     let wrong = stage.stranger().ca_file();
     let at = stage.server.secure();
-    let failed = builder(&at, TlsConfig::new(&wrong))
-        .connect_timeout(std::time::Duration::from_secs(2))
-        .connect();
-    let Err(error @ Error::Connect { .. }) = failed else { panic!("{failed:?}") };
+    let error = refused(builder(&at, TlsConfig::new(&wrong)));
+    assert!(matches!(error, Error::Connect { .. }), "{error:?}");
     assert_says(&error.to_string(), &[&at, "signed by no CA of", wrong.to_str().unwrap()]);
     assert!(error.is_transient());
 }
@@ -110,7 +109,26 @@ fn a_session_without_tls_is_told_that_the_port_wants_it() {
     }
 }
 
+/// A server without its data ends the connection in order, before its first answer. That says
+/// nothing of our certificate.
+fn a_server_that_has_lost_its_data_is_not_taken_for_one_that_refuses_us() {
+    let stage = Stage::wants_clients();
+    let retry = RetryPolicy::default().max_elapsed(Duration::from_secs(2));
+    let session =
+        connected(builder(&stage.server.secure(), stage.named("orders")).retry_policy(retry));
+    let mutex = ZkMutex::new(&session, "/lock").unwrap();
+    (0..20).for_each(|_| mutex.lock().unwrap().unlock().unwrap());
+    stage.server.wipe();
+    let error = until("the server refuses the session", JAVA * 2, || {
+        let error = mutex.lock().unwrap_err().to_string();
+        error.contains("right behind our connect request").then_some(error)
+    });
+    assert_says(&error, &["did it lose its data"]);
+    assert!(!error.contains("certificate"), "{error}");
+}
+
 scenarios![
+    a_server_that_has_lost_its_data_is_not_taken_for_one_that_refuses_us,
     a_ca_that_did_not_sign_is_named,
     a_ca_with_another_key_is_named,
     a_name_that_the_certificate_does_not_have_is_named,
