@@ -73,14 +73,12 @@ fn on_this_brand() -> Vec<support::Test> {
             && line.zip(name).all(|(part, of)| part == "*" || part == of)
     };
     let names: Vec<String> = all.iter().map(support::Test::full_name).collect();
-    // Without these features there are fewer scenarios.
-    let is_left_out = |line: &str| {
-        !cfg!(feature = "client") && line.starts_with("client::")
-            || !cfg!(feature = "tls") && line.starts_with("tls::")
-    };
-    for line in &listed {
-        let is_known = names.iter().any(|name| is_meant(line, name));
-        assert!(is_known || is_left_out(line), "not_on_a_keeper.txt: no scenario is {line}");
+    // With fewer features there are fewer scenarios.
+    if cfg!(all(feature = "client", feature = "tls")) {
+        for line in &listed {
+            let is_known = names.iter().any(|name| is_meant(line, name));
+            assert!(is_known, "not_on_a_keeper.txt: no scenario is {line}");
+        }
     }
     if support::brand::chosen() == Ok(zk_test_server::Brand::Keeper) {
         all.retain(|test| !listed.iter().any(|line| is_meant(line, &test.full_name())));

@@ -243,7 +243,14 @@ fn a_silent_session_expires_and_its_connection_is_closed() {
     assert_eq!(client.next(), Heard::Closed);
     assert!(silent.elapsed() >= Duration::from_millis(1500), "after {:?}", silent.elapsed());
     assert_eq!(other.next(), Heard::Event(deleted("/e")));
-    assert_eq!(Hello::again(&client).say(&address).unwrap().welcome, refused(Some(false)));
+    assert_eq!(answered(&Hello::again(&client), &address), refused(Some(false)));
+}
+
+/// What the server answers. While it ends the session, ZooKeeper may close the connection without an
+/// answer; it has one for the next connection.
+#[track_caller]
+fn answered(hello: &Hello, address: &str) -> Welcome {
+    (0..20).find_map(|_| hello.say(address)).expect("an answer").welcome.clone()
 }
 
 fn a_session_without_connection_expires() {
@@ -257,5 +264,5 @@ fn a_session_without_connection_expires() {
     client.abandon();
     assert_eq!(other.next(), Heard::Event(deleted("/e")));
     assert!(gone.elapsed() >= Duration::from_millis(1000), "after {:?}", gone.elapsed());
-    assert_eq!(hello.say(&address).unwrap().welcome, refused(Some(false)));
+    assert_eq!(answered(&hello, &address), refused(Some(false)));
 }
