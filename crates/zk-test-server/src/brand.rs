@@ -38,6 +38,8 @@ pub enum Brand {
     /// * No session is resumed. A client that comes back with a session gets a new one, without a
     ///   word. The former session stays until it expires.
     /// * The numbers of sequential nodes have more than ten digits: they begin with 10000000000.
+    ///   This server counts creates in 32 bits: after 2147483647 of them the numbers stop, and then
+    ///   begin anew below 10000000000. A Keeper's go on.
     /// * `cversion` counts the children that were created, and not those that were deleted.
     Keeper,
 }
