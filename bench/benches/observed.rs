@@ -32,7 +32,7 @@ const OBSERVERS: [(&str, Observed); 4] = [
 
 const ROUNDS: usize = 200;
 
-/// So many rounds come first and do not count.
+/// This many rounds come before those that count.
 const WARM_UP: usize = 20;
 
 /// How long so many cycles with this mutex take.

@@ -89,7 +89,7 @@ fn server_without_its_data_is_told_as_such_and_waited_for() {
     let (id, events) = (session.session_id(), session.subscribe());
     server.wipe();
     let asks = "did it lose its data";
-    // A machine with much to do may answer the first attempts too late to be told.
+    // A busy server may answer the first attempts too late: then the error says only that.
     let error = until("the server refuses the session", SOON, || {
         Some(mutex.lock().unwrap_err()).filter(|error| error.to_string().contains(asks))
     });

@@ -207,8 +207,9 @@ pub fn main(tests: fn() -> Vec<Test>, traps: fn() -> Vec<Test>) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// All trials in one list, in which each part of it has its share of each of the given lists: a
-/// scenario on the real ZooKeeper needs the processor, and those on the embedded server mostly wait.
+/// Merges the lists, so that each part of the result has its share of each list. A scenario on the
+/// real ZooKeeper needs the processor, and one on the embedded server mostly waits: mixed, they end
+/// sooner.
 fn mixed(lists: Vec<Vec<Trial>>) -> Vec<Trial> {
     let mut all: Vec<(f64, Trial)> = Vec::new();
     for list in lists {

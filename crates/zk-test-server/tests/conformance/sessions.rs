@@ -246,8 +246,8 @@ fn a_silent_session_expires_and_its_connection_is_closed() {
     assert_eq!(answered(&Hello::again(&client), &address), refused(Some(false)));
 }
 
-/// What the server answers. While it ends the session, ZooKeeper may close the connection without an
-/// answer; it has one for the next connection.
+/// What the server answers to this connect request. While ZooKeeper ends the session, it may close
+/// the connection without an answer; a later connection gets one.
 #[track_caller]
 fn answered(hello: &Hello, address: &str) -> Welcome {
     (0..20).find_map(|_| hello.say(address)).expect("an answer").welcome.clone()
