@@ -39,7 +39,7 @@ pub enum Brand {
     ///   word. The former session stays until it expires.
     /// * The numbers of sequential nodes have more than ten digits: they begin with 10000000000.
     ///   This server counts creates in 32 bits: after 2147483647 of them the numbers stop, and then
-    ///   begin anew below 10000000000. A Keeper's go on.
+    ///   begin anew below 10000000000. Do not take that for what a Keeper does.
     /// * `cversion` counts the children that were created, and not those that were deleted.
     Keeper,
 }
