@@ -23,7 +23,7 @@ use std::{
 };
 
 /// Scenarios mostly wait, so more of them run than most machines have cores.
-const THREADS: usize = 16;
+const THREADS: usize = 14;
 /// At most so many of them run on the real ZooKeeper. It needs processor time, and a scenario whose
 /// server is slow shows nothing.
 const REAL_AT_ONCE: usize = 6;
