@@ -69,13 +69,19 @@ const REASONS: [LossReason; 8] = [
 /// In the folder `docs` of the repository are a dashboard for Grafana and alert rules for
 /// Prometheus.
 pub struct MetricsObserver {
-    /// By recipe and name.
-    locks: HashMap<&'static str, HashMap<String, LockMetrics>>,
+    locks: Vec<LockMetrics>,
+    /// The places in `locks`, by recipe and name.
+    places: HashMap<&'static str, HashMap<String, usize>>,
+    /// The place of the lock that was found last: events in a row are mostly about one lock, and
+    /// the search takes longer than all that is counted.
+    last: usize,
     requests: HashMap<&'static str, Histogram>,
     session: Option<SessionMetrics>,
 }
 
 struct LockMetrics {
+    recipe: &'static str,
+    name: String,
     /// By [`WaitOutcome`].
     waits: [Histogram; 4],
     holds: Histogram,
@@ -114,15 +120,21 @@ impl MetricsObserver {
         seconds("zkmutex_request_seconds", "Round trips to a ZooKeeper server");
         seconds("zkmutex_lease_margin_seconds", "What was left of the lease when it was renewed");
         count("zkmutex_events_missed_total", "Events that were not reported");
-        MetricsObserver { locks: HashMap::new(), requests: HashMap::new(), session: None }
+        let (locks, places, last) = (Vec::new(), HashMap::new(), 0);
+        MetricsObserver { locks, places, last, requests: HashMap::new(), session: None }
     }
 
     fn lock(&mut self, lock: &LockLabel) -> &LockMetrics {
-        let of_recipe = self.locks.entry(lock.recipe).or_default();
-        if !of_recipe.contains_key(&lock.name) {
-            of_recipe.insert(lock.name.clone(), LockMetrics::new(lock));
+        let is_it = |of: &LockMetrics| of.name == lock.name && of.recipe == lock.recipe;
+        if !self.locks.get(self.last).is_some_and(is_it) {
+            let of_recipe = self.places.entry(lock.recipe).or_default();
+            self.last = of_recipe.get(&lock.name).copied().unwrap_or_else(|| {
+                of_recipe.insert(lock.name.clone(), self.locks.len());
+                self.locks.push(LockMetrics::new(lock));
+                self.locks.len() - 1
+            });
         }
-        &of_recipe[&lock.name]
+        &self.locks[self.last]
     }
 
     fn session(&mut self) -> &mut SessionMetrics {
@@ -164,7 +176,7 @@ impl LockMetrics {
     fn new(lock: &LockLabel) -> Self {
         let _ = REASONS.map(|reason| LockMetrics::lost(lock, reason));
         let (recipe, name) = (lock.recipe, lock.name.clone());
-        let labels = [("recipe", recipe.to_owned()), ("name", name)];
+        let labels = [("recipe", recipe.to_owned()), ("name", name.clone())];
         let wait = |outcome: WaitOutcome| {
             let outcome = [("outcome", outcome.as_str().to_owned())];
             let labels: Vec<_> = labels.iter().cloned().chain(outcome).collect();
@@ -172,6 +184,8 @@ impl LockMetrics {
         };
         use WaitOutcome::{Acquired, Cancelled, Failed, TimedOut};
         LockMetrics {
+            recipe,
+            name,
             waits: [Acquired, TimedOut, Cancelled, Failed].map(wait),
             holds: histogram!("zkmutex_lock_hold_seconds", &labels),
             contended: counter!("zkmutex_lock_contended_total", &labels),

@@ -2,18 +2,18 @@
 //! locks.
 //!
 //! Foreign code may block or panic, so no thread that takes, keeps or releases a lock calls it.
-//! Such a thread puts an [`Event`] into the session's [`EventQueue`], which never blocks. One more
-//! thread of the session takes the events out and calls the observers. Without an observer there is
-//! neither a queue nor a thread.
+//! Such a thread puts an [`Event`] into the session's [`EventQueue`], which takes some nanoseconds.
+//! One more thread of the session takes the events out and calls the observers. Without an observer
+//! there is neither a queue nor a thread.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::LossReason;
 use crate::logging::contained;
 use crate::session::SessionEvent;
-use crate::world::atomic::{AtomicU64, Ordering};
-use crate::world::{Instant, Receiver, RecvTimeoutError, Sender, thread, unbounded};
+use crate::world::{Instant, Mutex, Receiver, Sender, bounded, thread};
 use zk_wire::code::op;
 
 /// How many events may wait for the observers. When there are more, what begins is not reported.
@@ -208,82 +208,112 @@ pub(crate) enum Event {
 pub(crate) enum LockEvent {
     WaitBegan,
     Contended,
-    HandedOver,
-    WaitEnded(WaitOutcome, Duration),
+    WaitEnded(WaitEnd),
     Released(Duration),
     Lost(LossReason),
 }
 
-/// The events of a session on their way to its observers. No call here blocks or runs foreign code,
-/// so that any thread may report under any lock.
+/// The end of a wait, with what was found just before it. One event is cheaper than three, and a
+/// hand-over between two threads takes only some microseconds.
+#[derive(Debug)]
+pub(crate) struct WaitEnd {
+    pub(crate) outcome: WaitOutcome,
+    pub(crate) waited: Duration,
+    pub(crate) is_contended: bool,
+    pub(crate) is_handed_over: bool,
+}
+
+/// The events of a session on their way to its observers. No call here waits for an observer or
+/// runs foreign code, so that any thread may report under any lock.
 pub(crate) struct EventQueue {
-    events: Sender<Event>,
-    counts: Arc<Counts>,
+    backlog: Arc<Mutex<Backlog>>,
+    /// Wakes the observers' thread when the first event has come into an empty backlog.
+    wake: Sender<()>,
 }
 
 #[derive(Default)]
-struct Counts {
+struct Backlog {
+    /// The oldest is first.
+    events: Vec<Event>,
+    /// How many events the observers' thread has taken out and not delivered yet.
+    taken: usize,
     /// The waits that were reported as begun and not yet as ended.
-    waits: AtomicU64,
+    waits: u64,
     /// The events that were not reported, and not yet counted in a call of `missed`.
-    missed: AtomicU64,
+    missed: u64,
+    /// The observers' thread has ended: nobody takes events out any more.
+    is_over: bool,
+}
+
+impl Backlog {
+    fn len(&self) -> usize {
+        self.events.len() + self.taken
+    }
 }
 
 impl EventQueue {
     pub(crate) fn new() -> (Arc<Self>, EventInbox) {
-        let (sender, events) = unbounded();
-        let counts = Arc::<Counts>::default();
-        let inbox = EventInbox { events, counts: counts.clone() };
-        (Arc::new(EventQueue { events: sender, counts }), inbox)
+        let (wake, woken) = bounded(1);
+        let backlog = Arc::<Mutex<Backlog>>::default();
+        let inbox = EventInbox { backlog: backlog.clone(), woken };
+        (Arc::new(EventQueue { backlog, wake }), inbox)
     }
 
     /// Reports that a wait begins. False: it is not reported, so what follows must not be either.
     pub(crate) fn wait_began(&self, lock: &Arc<LockLabel>) -> bool {
-        self.counts.waits.fetch_add(1, Ordering::AcqRel);
-        let is_reported = self.report(Event::Lock(lock.clone(), LockEvent::WaitBegan));
-        if !is_reported {
-            self.counts.waits.fetch_sub(1, Ordering::AcqRel);
-        }
-        is_reported
-    }
-
-    /// Reports the end of a wait whose beginning was reported.
-    pub(crate) fn wait_ended(&self, lock: &Arc<LockLabel>, outcome: WaitOutcome, waited: Duration) {
-        self.follows(lock, LockEvent::WaitEnded(outcome, waited));
-        // After the event: see `EventInbox::last_calls`.
-        self.counts.waits.fetch_sub(1, Ordering::AcqRel);
+        self.add(Event::Lock(lock.clone(), LockEvent::WaitBegan), Some(ROOM))
     }
 
     /// Reports what follows a wait whose beginning was reported, even if there is no room. There
     /// are at most as many such events as calls that wait and holds that stand.
     pub(crate) fn follows(&self, lock: &Arc<LockLabel>, event: LockEvent) {
-        let _ = self.events.send(Event::Lock(lock.clone(), event));
+        self.add(Event::Lock(lock.clone(), event), None);
     }
 
     /// Reports a change of the session. There is room left for these, so that they are missed only
     /// by observers that have been stuck for very long. The end is never missed: the observers'
     /// thread ends by it.
     pub(crate) fn session(&self, event: SessionEvent) {
-        if event == SessionEvent::Closed || self.events.len() < ROOM * 2 {
-            let _ = self.events.send(Event::Session(event));
-        }
+        let room = (event != SessionEvent::Closed).then_some(ROOM * 2);
+        self.add(Event::Session(event), room);
     }
 
-    /// Reports an event, if there is room. False: it was not reported.
-    pub(crate) fn report(&self, event: Event) -> bool {
-        let has_room = self.events.len() < ROOM;
-        if !has_room {
-            self.counts.missed.fetch_add(1, Ordering::Relaxed);
+    /// Reports a request or a renewal of the lease, if there is room.
+    pub(crate) fn report(&self, event: Event) {
+        self.add(event, Some(ROOM));
+    }
+
+    /// Adds an event, if fewer than `room` wait. False: it is not reported.
+    fn add(&self, event: Event, room: Option<usize>) -> bool {
+        let mut backlog = self.backlog.lock();
+        if backlog.is_over {
+            return false;
         }
-        // This fails when the session is closed and the observers' thread has ended.
-        has_room && self.events.send(event).is_ok()
+        if room.is_some_and(|room| backlog.len() >= room) {
+            backlog.missed += 1;
+            return false;
+        }
+        match &event {
+            Event::Lock(_, LockEvent::WaitBegan) => backlog.waits += 1,
+            Event::Lock(_, LockEvent::WaitEnded(_)) => {
+                backlog.waits = backlog.waits.saturating_sub(1);
+            }
+            _ => {}
+        }
+        let was_empty = backlog.events.is_empty();
+        backlog.events.push(event);
+        drop(backlog);
+        if was_empty {
+            let _ = self.wake.try_send(()); // if it is full, the thread is woken already
+        }
+        true
     }
 }
 
 /// The observers' side of an [`EventQueue`].
 pub(crate) struct EventInbox {
-    events: Receiver<Event>,
-    counts: Arc<Counts>,
+    backlog: Arc<Mutex<Backlog>>,
+    woken: Receiver<()>,
 }
 
 /// An observer, and whether a panic in it was logged.
@@ -292,49 +322,91 @@ pub(crate) type Observers = Vec<(Box<dyn Observer>, bool)>;
 impl EventInbox {
     /// Calls the observers for each event, until the session is closed.
     pub(crate) fn deliver(&self, mut observers: Observers) {
-        while let Ok(event) = self.events.recv() {
-            let mut next = Some(event);
-            while let Some(event) = next {
-                if matches!(event, Event::Session(SessionEvent::Closed)) {
-                    self.last_calls(&mut observers);
-                    self.call(&mut observers, &event);
-                    return;
+        while self.woken.recv().is_ok() {
+            while let Some(events) = self.take() {
+                if let Some(closed) = deliver(&mut observers, events) {
+                    return self.last_calls(&mut observers, &closed);
                 }
-                self.call(&mut observers, &event);
-                next = self.events.try_recv().ok();
+                thread::sleep(NAP);
             }
-            thread::sleep(NAP);
         }
     }
 
-    /// After the close: waits until each wait that was reported as begun has ended, and delivers
-    /// all that was reported before. A thread reports the end of its wait first, and then takes it
-    /// out of the count. So when the count is zero and then the queue is empty, nothing is missing.
-    fn last_calls(&self, observers: &mut Observers) {
+    /// Takes out all events that wait; `None` if there are none. The events that were taken out
+    /// before count as delivered.
+    fn take(&self) -> Option<Events> {
+        let mut backlog = self.backlog.lock();
+        backlog.taken = backlog.events.len();
+        let (events, missed) = (std::mem::take(&mut backlog.events), &mut backlog.missed);
+        (!events.is_empty()).then(|| Events { events, missed: std::mem::take(missed) })
+    }
+
+    /// After the close: waits until each wait that was reported as begun has ended, delivers all
+    /// that was reported before, and then the close.
+    fn last_calls(&self, observers: &mut Observers, closed: &Event) {
         let until = Instant::now() + LAST_CALLS;
-        while self.counts.waits.load(Ordering::Acquire) > 0 || !self.events.is_empty() {
-            match self.events.recv_timeout(NAP) {
-                Ok(event) => self.call(observers, &event),
-                Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
-                Err(_) => return,
+        loop {
+            if let Some(events) = self.take() {
+                deliver(observers, events);
+                continue;
             }
+            let mut backlog = self.backlog.lock();
+            let is_late = Instant::now() >= until;
+            if backlog.events.is_empty() && backlog.waits == 0 || is_late {
+                backlog.is_over = true;
+                break;
+            }
+            drop(backlog);
+            let _ = self.woken.recv_timeout(NAP);
+        }
+        call(observers, closed);
+    }
+}
+
+/// Events that were taken out of the backlog together.
+struct Events {
+    events: Vec<Event>,
+    /// How many were not reported since the events before.
+    missed: u64,
+}
+
+/// Calls the observers for these events. Gives the end of the session, if it is among them: it is
+/// delivered last of all.
+fn deliver(observers: &mut Observers, Events { events, missed }: Events) -> Option<Event> {
+    if missed > 0 {
+        each(observers, &missed, |observer| observer.missed(missed));
+    }
+    let mut closed = None;
+    for event in events {
+        if matches!(event, Event::Session(SessionEvent::Closed)) {
+            closed = Some(event);
+        } else {
+            call(observers, &event);
         }
     }
+    closed
+}
 
-    fn call(&self, observers: &mut Observers, event: &Event) {
-        let missed = self.counts.missed.swap(0, Ordering::Relaxed);
-        for (observer, has_panicked) in observers {
-            let called = contained(|| {
-                if missed > 0 {
-                    observer.missed(missed);
-                }
-                dispatch(event, observer.as_mut());
-            });
-            if called.is_none() && !std::mem::replace(has_panicked, true) {
-                error!(
-                    "an observer panicked at {event:?}; it is called again, and further panics are not logged"
-                );
-            }
+fn call(observers: &mut Observers, event: &Event) {
+    if let Event::Lock(lock, LockEvent::WaitEnded(end)) = event {
+        if end.is_contended {
+            each(observers, event, |observer| observer.contended(lock));
+        }
+        if end.is_handed_over {
+            each(observers, event, |observer| observer.handed_over(lock));
+        }
+    }
+    each(observers, event, |observer| dispatch(event, observer));
+}
+
+/// Makes this call of each observer; `event` is named in the log if it panics.
+fn each(observers: &mut Observers, event: &dyn Debug, call: impl Fn(&mut dyn Observer)) {
+    for (observer, has_panicked) in observers {
+        let called = contained(|| call(observer.as_mut()));
+        if called.is_none() && !std::mem::replace(has_panicked, true) {
+            error!(
+                "an observer panicked at {event:?}; it is called again, and further panics are not logged"
+            );
         }
     }
 }
@@ -343,8 +415,7 @@ fn dispatch(event: &Event, observer: &mut dyn Observer) {
     match event {
         Event::Lock(lock, LockEvent::WaitBegan) => observer.wait_began(lock),
         Event::Lock(lock, LockEvent::Contended) => observer.contended(lock),
-        Event::Lock(lock, LockEvent::HandedOver) => observer.handed_over(lock),
-        Event::Lock(lock, LockEvent::WaitEnded(outcome, waited)) => {
+        Event::Lock(lock, LockEvent::WaitEnded(WaitEnd { outcome, waited, .. })) => {
             observer.wait_ended(lock, *outcome, *waited);
         }
         Event::Lock(lock, LockEvent::Released(held_for)) => observer.released(lock, *held_for),

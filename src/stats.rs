@@ -9,7 +9,7 @@ use std::iter;
 use std::sync::Arc;
 
 use crate::error::{Error, LossReason, Result};
-use crate::observer::{EventQueue, LockEvent, LockLabel, WaitOutcome};
+use crate::observer::{EventQueue, LockEvent, LockLabel, WaitEnd, WaitOutcome};
 use crate::queue::HeldNode;
 use crate::session::SessionEvent;
 use crate::world::Instant;
@@ -133,13 +133,14 @@ impl LockRecord {
         let wait = WaitRecord {
             record: self,
             since: is_reported.then(Instant::now),
-            is_contended: Cell::new(false),
+            contention: Cell::new(Contention::None),
+            is_handed_over: Cell::new(false),
             end: Cell::new(Some(WaitOutcome::Failed)),
         };
         let outcome = take(&wait);
         let end = match &outcome {
             Ok(None) => {
-                wait.contended();
+                wait.contended_until_now();
                 WaitOutcome::TimedOut
             }
             Err(Error::Cancelled { .. }) => WaitOutcome::Cancelled,
@@ -169,24 +170,47 @@ pub(crate) struct WaitRecord<'a> {
     record: &'a Arc<LockRecord>,
     /// When it began; `None` if it is not reported.
     since: Option<Instant>,
-    is_contended: Cell<bool>,
+    contention: Cell<Contention>,
+    is_handed_over: Cell<bool>,
     /// How the drop ends it; `None` once it has ended.
     end: Cell<Option<WaitOutcome>>,
+}
+
+/// Whether a call has found somebody else ahead.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Contention {
+    None,
+    /// It is counted, and is reported with the end of the wait.
+    Counted,
+    Reported,
 }
 
 impl WaitRecord<'_> {
     /// Somebody else has the lock or is ahead.
     pub(crate) fn contended(&self) {
-        if !self.is_contended.replace(true) {
-            self.record.contended.fetch_add(1, Ordering::Relaxed);
+        self.count_contention();
+        if self.contention.replace(Contention::Reported) == Contention::Counted {
             self.follows(LockEvent::Contended);
         }
     }
 
-    /// The call takes a hold over that stands already in this process.
+    /// As `contended`, for a call that ends at once: it is reported with the end.
+    pub(crate) fn contended_until_now(&self) {
+        self.count_contention();
+    }
+
+    fn count_contention(&self) {
+        if self.contention.get() == Contention::None {
+            self.contention.set(Contention::Counted);
+            self.record.contended.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The call takes a hold over that stands already in this process. This is reported with the
+    /// end of the wait, which comes at once.
     pub(crate) fn handed_over(&self) {
         self.record.handed_over.fetch_add(1, Ordering::Relaxed);
-        self.follows(LockEvent::HandedOver);
+        self.is_handed_over.set(true);
     }
 
     /// The call has the lock, with this node, or with several nodes that are one hold.
@@ -212,7 +236,13 @@ impl WaitRecord<'_> {
         self.record.ended[outcome as usize].fetch_add(1, Ordering::AcqRel);
         let (since, events) = (self.since?, self.record.events.as_ref()?);
         let now = Instant::now();
-        events.wait_ended(&self.record.label, outcome, now.saturating_duration_since(since));
+        let end = WaitEnd {
+            outcome,
+            waited: now.saturating_duration_since(since),
+            is_contended: self.contention.get() == Contention::Counted,
+            is_handed_over: self.is_handed_over.get(),
+        };
+        events.follows(&self.record.label, LockEvent::WaitEnded(end));
         Some(now)
     }
 

@@ -30,11 +30,6 @@ const OBSERVERS: [(&str, Observed); 4] = [
     ("metrics", |builder| builder.observer(MetricsObserver::new())),
 ];
 
-const ROUNDS: usize = 200;
-
-/// This many rounds come before those that count.
-const WARM_UP: usize = 20;
-
 /// How long so many cycles with this mutex take.
 type Cycles = fn(&ZkMutex, u64) -> Duration;
 
@@ -49,16 +44,18 @@ fn main() {
         let builder = observe(ZkSession::builder(server.connect_string()));
         (name, builder.connect().expect("a session"))
     });
-    compare(&sessions, "lock and release", 100, alone);
-    compare(&sessions, "hand-over, 8 threads", 2_000, |mutex, cycles| contend(mutex, 8, cycles));
-    compare(&sessions, "re-entry", 100_000, |mutex, cycles| {
+    compare(&sessions, "lock and release", 200, 100, alone);
+    // Blocks of hand-overs differ by a half: which thread runs where is chance.
+    let hand_over: Cycles = |mutex, cycles| contend(mutex, 8, cycles);
+    compare(&sessions, "hand-over, 8 threads", 4_000, 250, hand_over);
+    compare(&sessions, "re-entry", 200, 100_000, |mutex, cycles| {
         let _held = mutex.lock().unwrap();
         alone(mutex, cycles)
     });
 }
 
 /// Runs the rounds, and prints the median and the quartiles of the ratios to the first session.
-fn compare(sessions: &[(&str, ZkSession)], what: &str, cycles: u64, run: Cycles) {
+fn compare(sessions: &[(&str, ZkSession)], what: &str, rounds: usize, cycles: u64, run: Cycles) {
     let mutexes: Vec<_> = sessions
         .iter()
         .map(|(name, session)| {
@@ -68,11 +65,12 @@ fn compare(sessions: &[(&str, ZkSession)], what: &str, cycles: u64, run: Cycles)
         })
         .collect();
     let mut took: Vec<Vec<f64>> = vec![Vec::new(); mutexes.len()];
-    for round in 0..WARM_UP + ROUNDS {
+    let warm_up = rounds / 10; // these do not count
+    for round in 0..warm_up + rounds {
         for place in 0..mutexes.len() {
             let which = (round + place) % mutexes.len();
             let time = run(&mutexes[which], cycles).as_secs_f64() / cycles as f64;
-            if round >= WARM_UP {
+            if round >= warm_up {
                 took[which].push(time);
             }
         }

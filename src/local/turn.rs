@@ -90,8 +90,10 @@ impl<'a, H, S> Turn<'a, H, S> {
             }
         };
         let turn = Turn { queue, number, contended };
-        if contended {
-            request.wait.contended();
+        match (contended, &handed) {
+            (true, None) => request.wait.contended(),
+            (true, Some(_)) => request.wait.contended_until_now(),
+            (false, _) => {}
         }
         if request.session.state() == SessionState::Closed {
             return Err(request.closed());
