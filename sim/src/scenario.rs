@@ -170,6 +170,7 @@ impl Scenario {
             has_multi: locks > 1 && rng.bool(),
             places,
             asks_in_vain,
+            is_observed: false,
             longest_hold: between(&mut rng, Duration::from_millis(5), session_timeout * 2),
             long_hold_in: if is_short { 2 } else { [3, 10, 100][rng.usize(..3)] },
             longest_pause: between(&mut rng, Duration::from_millis(5), session_timeout),
@@ -185,6 +186,7 @@ impl Scenario {
         for place in &mut job.places {
             place.longest = Longest::random(&mut rng, session_timeout);
         }
+        job.is_observed = rng.u32(..3) == 0;
         let delay = (most / 4, most);
         Scenario { seed, mode, chance: seed, servers, mix, delay, plan, job, storm, planted: None }
     }

@@ -31,7 +31,7 @@ use crate::workload::{Place, Recipe};
 
 /// What is checked, by the names under which violations are told. In a run of some length each of
 /// them is made.
-pub const CHECKS: [&str; 19] = [
+pub const CHECKS: [&str; 20] = [
     "two holders",
     "too many permits",
     "queue order",
@@ -49,6 +49,7 @@ pub const CHECKS: [&str; 19] = [
     "error in calm",
     "node left",
     "memory",
+    "account",
     "stuck",
     "no end",
 ];

@@ -7,12 +7,14 @@
 //! | file | what it is for |
 //! | --- | --- |
 //! | `calls.rs` | the calls of the library that take a lock |
+//! | `listener.rs` | the application's observer of a session |
 //! | `worker.rs` | the common part of all recipes: a call, a hold, its end, and their checks |
 //! | `mutex.rs`, `rwlock.rs`, `semaphore.rs`, `exclusive.rs`, `election.rs`, `multi.rs` | one file per recipe |
 
 mod calls;
 mod election;
 mod exclusive;
+mod listener;
 mod multi;
 mod mutex;
 mod rwlock;
@@ -32,6 +34,7 @@ use zk_mutex_simulated::{
 use zk_sim_runtime::library::{Instant, thread};
 use zk_sim_runtime::{Rng, fail};
 
+use self::listener::Listener;
 use self::worker::{Canceller, Worker};
 use crate::between;
 use crate::observer::Observer;
@@ -181,6 +184,9 @@ pub struct Job {
     pub has_multi: bool,
     /// One more thread asks again and again for a lock that any server refuses.
     pub asks_in_vain: bool,
+    /// The session has an observer.
+    #[serde(default)]
+    pub is_observed: bool,
     /// The longest time of a usual hold.
     pub longest_hold: Duration,
     /// One hold in so many is longer than that.
@@ -238,7 +244,7 @@ impl Lock {
 
 /// Runs in a simulated process until the run is over.
 pub fn run(job: &Job, shared: &Shared) {
-    let session = loop {
+    let (session, is_told) = loop {
         let mut builder =
             ZkSession::builder(job.connect_string.as_str()).session_timeout(job.session_timeout);
         if let Some(tick) = job.server_tick {
@@ -248,8 +254,14 @@ pub fn run(job: &Job, shared: &Shared) {
             // Credentials that give the session no identity of its own.
             builder = builder.auth("ip", "");
         }
+        let mut is_told = None;
+        if job.is_observed {
+            let (listener, is_closed) = Listener::new(shared.observer.clone());
+            builder = builder.observer(listener);
+            is_told = Some(is_closed);
+        }
         match builder.connect() {
-            Ok(session) => break session,
+            Ok(session) => break (session, is_told),
             Err(e) => log::info!("no session: {e}"),
         }
         if shared.is_over.load(Ordering::Relaxed) {
@@ -273,6 +285,15 @@ pub fn run(job: &Job, shared: &Shared) {
     threads.into_iter().chain(in_vain).for_each(|thread| drop(thread.join()));
     forgets(job, shared, &session);
     worker::check_close(&shared.observer, || session.close());
+    if let Some(is_told) = is_told {
+        // `close` waits for the thread that calls the observer, but not for ever.
+        let until = Instant::now() + Duration::from_secs(1);
+        while !is_told.load(Ordering::Relaxed) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let is_told = is_told.load(Ordering::Relaxed);
+        shared.observer.check("account", is_told, || "the end was not told".to_owned());
+    }
 }
 
 fn work(worker: &mut Worker, session: &ZkSession) {

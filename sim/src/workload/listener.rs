@@ -1,0 +1,134 @@
+//! The application's observer in a simulated process. It keeps account of what the library tells
+//! it, and checks each call against that account.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use zk_mutex_simulated::{self as library, LockLabel, LossReason, WaitOutcome};
+
+use crate::observer::Observer;
+
+/// One for each session. The session's own thread calls it.
+pub(super) struct Listener {
+    observer: Observer,
+    /// The calls that wait and the holds that stand, by the kind and the path of the lock.
+    locks: BTreeMap<(&'static str, String), Standing>,
+    state: State,
+    /// Some calls were left out, so the account is not complete.
+    has_missed: bool,
+    is_closed: Arc<AtomicBool>,
+}
+
+#[derive(Debug, Default)]
+struct Standing {
+    waits: u64,
+    holds: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    None,
+    Connected,
+    Suspended,
+}
+
+impl Listener {
+    /// The second is true once the listener was told of the end of the session.
+    pub(super) fn new(observer: Observer) -> (Listener, Arc<AtomicBool>) {
+        let is_closed = Arc::<AtomicBool>::default();
+        let listener = Listener {
+            observer,
+            locks: BTreeMap::new(),
+            state: State::None,
+            has_missed: false,
+            is_closed: is_closed.clone(),
+        };
+        (listener, is_closed)
+    }
+
+    fn check(&self, is_well: bool, text: impl FnOnce() -> String) {
+        let is_well = (is_well || self.has_missed) && !self.is_closed.load(Ordering::Relaxed);
+        self.observer.check("account", is_well, text);
+    }
+
+    /// Changes the account of this lock, unless there is nothing of which this call tells more.
+    fn lock(&mut self, lock: &LockLabel, what: &str, change: impl FnOnce(&mut Standing) -> bool) {
+        let key = (lock.recipe(), lock.path().to_owned());
+        let standing = self.locks.entry(key).or_default();
+        let before = format!("{standing:?}");
+        let is_well = change(standing);
+        self.check(is_well, || format!("{what} of {lock:?} after {before}"));
+    }
+
+    fn session(&mut self, from: &[State], to: State) {
+        let before = std::mem::replace(&mut self.state, to);
+        self.check(from.contains(&before), || format!("the session is {to:?} after {before:?}"));
+    }
+}
+
+fn take_one(count: &mut u64) -> bool {
+    let had = *count > 0;
+    *count = count.saturating_sub(1);
+    had
+}
+
+impl library::Observer for Listener {
+    fn wait_began(&mut self, lock: &LockLabel) {
+        self.lock(lock, "a wait", |of| {
+            of.waits += 1;
+            true
+        });
+    }
+
+    fn contended(&mut self, lock: &LockLabel) {
+        self.lock(lock, "contention", |of| of.waits > 0);
+    }
+
+    fn handed_over(&mut self, lock: &LockLabel) {
+        self.lock(lock, "a hand-over", |of| of.waits > 0);
+    }
+
+    fn wait_ended(&mut self, lock: &LockLabel, outcome: WaitOutcome, _: Duration) {
+        self.lock(lock, "the end of a wait", |of| {
+            of.holds += u64::from(outcome == WaitOutcome::Acquired);
+            take_one(&mut of.waits)
+        });
+    }
+
+    fn released(&mut self, lock: &LockLabel, _: Duration) {
+        self.lock(lock, "a release", |of| take_one(&mut of.holds));
+    }
+
+    fn lost(&mut self, lock: &LockLabel, _: LossReason) {
+        self.lock(lock, "a loss", |of| take_one(&mut of.holds));
+    }
+
+    fn connected(&mut self, _: i64, _: Duration) {
+        self.session(&[State::None], State::Connected);
+    }
+
+    fn suspended(&mut self) {
+        self.session(&[State::Connected], State::Suspended);
+    }
+
+    fn reconnected(&mut self) {
+        self.session(&[State::Suspended], State::Connected);
+    }
+
+    fn session_lost(&mut self, _: LossReason) {
+        self.session(&[State::None, State::Connected, State::Suspended], State::None);
+    }
+
+    fn missed(&mut self, _: u64) {
+        self.has_missed = true;
+    }
+
+    fn closed(&mut self) {
+        let left = self.locks.iter().filter(|(_, of)| of.waits + of.holds > 0);
+        let left = format!("{:?}", left.collect::<Vec<_>>());
+        self.check(left == "[]", || format!("the end of the session with {left}"));
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+}
