@@ -169,6 +169,7 @@ fn each_end_of_a_call_is_told_and_counted_for_each_recipe() {
         expected.contended = 3;
         assert_eq!(stats(), expected, "{label}");
     }
+    other.close().unwrap(); // its nodes are gone
     // The session ends: each call fails, and the observer has heard the last.
     let guards: Vec<_> =
         taken.iter().map(|(.., take)| take(Wait::forever()).unwrap().unwrap()).collect();
