@@ -32,6 +32,7 @@ pub(crate) trait Acquire: Send + Sync {
 
     /// Takes the lock for a thread that gets no guard from `again`. `None`: somebody else was
     /// ahead. After `None` and after an error this call has no node, or the node is being deleted.
+    #[inline(never)] // inlined, it made re-entry a tenth slower
     fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         self.record().wait(|wait| self.take(mode, limit, wait))
     }
