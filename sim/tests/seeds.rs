@@ -72,6 +72,7 @@ const DELETED: &str = "lock lost, its node is gone";
 const QUEUES_AGAIN: &str = "our waiting node is gone";
 const EXPIRED: &str = "lost, the server expired the session";
 const RESUMED: &str = ": resumed";
+const TOO_LONG: &str = "lock lost, it was held for longer than its max_hold";
 const LATE_READ: &str = "made behind the deletion of its write";
 const NO_LEADER: &str = "looks for a leader";
 
@@ -81,6 +82,7 @@ plans! {
     hosts_that_sleep: ["fault: SleepHost", LAPSED, EXPIRED], ["refused_writes"];
     leaders_that_are_cut_off: [NO_LEADER, RESUMED, LAPSED], [];
     nodes_that_an_operator_deletes: [DELETED, QUEUES_AGAIN], [];
+    nodes_that_are_removed_twice: [TOO_LONG, "waiting until our earlier node is deleted"], [];
     outages_longer_than_the_session: [RESUMED, LAPSED], [];
     processes_that_stop_and_write_late: [LAPSED, EXPIRED], ["refused_writes"];
     sequence_numbers_that_are_used_up: ["carry no order any more"], [];

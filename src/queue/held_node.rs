@@ -179,7 +179,7 @@ impl HeldNode {
         self.is_released.store(true, Ordering::Release);
         self.generation.lease.release(&self.leased);
         let mut removal = self.removal.clone();
-        removal.done = done;
+        removal.done.extend(done);
         self.generation.remove(removal);
     }
 }

@@ -118,3 +118,22 @@ fn a_client_whose_connection_breaks_is_ended() {
     drop(client);
     until("end of the thread", || Arc::strong_count(&loopback) == 1);
 }
+
+/// The client has another secret than the one that is expected, so it is turned away each time.
+#[test]
+fn a_client_that_is_never_admitted_is_an_error_in_time_and_is_ended() {
+    let (loopback, address, secret) = start(Box::new(|_, _, _| ()));
+    let wrong = secret.checked_sub(Duration::from_millis(1)).unwrap();
+    let client = ZooKeeper::connect(&address.to_string(), wrong, no_watcher).unwrap();
+    let (sender, states) = unbounded();
+    client.add_listener(move |state| sender.send(state).unwrap_or(()));
+    assert!(!loopback.is_admitted());
+    assert_eq!(loopback.give_up("why").to_string(), "the client did not start: why");
+    let start = Instant::now();
+    while states.recv_timeout(SOON).unwrap() != zookeeper::ZkState::Closed {
+        assert!(start.elapsed() < SOON);
+    }
+    drop(client);
+    until("end of the thread", || Arc::strong_count(&loopback) == 1);
+    assert!(TcpStream::connect(address).is_err(), "the port is closed");
+}

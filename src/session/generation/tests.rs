@@ -260,3 +260,42 @@ fn a_large_listing_is_whole_while_other_callers_read_too() {
     });
     assert_eq!(server.count(zk_test_server::Op::Connect), 1);
 }
+
+#[test]
+fn deletes_of_empty_parents_do_not_pile_up_in_an_outage() {
+    const INTERVAL: Duration = Duration::from_secs(60);
+    let server = TestServer::start().unwrap();
+    let session = ZkSession::connect(&server.connect_string()).unwrap();
+    let generation = session.core().generation().unwrap();
+    let (path, acl, mode) = ("/locks", &Acl::Open, CreateMode::Persistent);
+    generation.call(Operation::Create { path, data: &[], acl, mode }, &Limit::NONE).unwrap();
+    generation.of_core.parents.made(path, BootTime::now());
+    server.refuse(true);
+    server.cut_connections();
+    while generation.connection.with(|machine, _| machine.is_up()) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let look = |times| generation.delete_empty_parents(BootTime::now() + INTERVAL * times);
+    for times in 1..=20 {
+        assert!(look(times).is_some(), "it is looked for again");
+    }
+    server.refuse(false);
+    let deletes = || server.count(zk_test_server::Op::Delete);
+    while !generation.connection.with(|machine, _| machine.is_up()) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // The server serves a request after all that were sent before it.
+    generation.children("/", false, &Limit::after(SOON)).unwrap();
+    assert_eq!(deletes(), 0, "what was found in the outage is forgotten");
+    look(21);
+    let is_listed = || {
+        let listed = generation.children("/", false, &Limit::after(SOON)).unwrap();
+        listed.children.names().contains(&"locks")
+    };
+    assert!(!is_listed());
+    assert_eq!(deletes(), 1);
+    while look(22).is_some() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(deletes(), 1, "the deleted one is looked for no more");
+}

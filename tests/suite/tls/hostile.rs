@@ -1,8 +1,23 @@
 //! Bytes that are not TLS, or are TLS gone wrong: each is a cut with words, or a failed host.
 use super::{Stage, assert_says, builder, reason};
-use crate::support::{Proxy, Stub, scenarios, scene::next, stub::Then};
-use std::time::{Duration, Instant};
-use zk_mutex::{SessionEvent, ZkMutex};
+use crate::support::{
+    Proxy, Stub,
+    pki::{Files, Leaf},
+    proxy_tls::{self, Terminated},
+    scenarios,
+    scene::{SOON, next},
+    stub::Then,
+    until,
+};
+use crossbeam_channel::{Receiver, bounded};
+use std::{
+    io,
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+use zk_mutex::{RetryPolicy, SessionEvent, ZkMutex};
 
 fn answers_to_the_handshake_that_are_none_are_named() {
     let stage = Stage::new();
@@ -67,7 +82,88 @@ fn bytes_that_somebody_adds_to_the_stream_are_a_cut() {
     assert_says(guard.path(), &["lock"]);
 }
 
+/// Serves TLS in front of a server without it, one connection after the other. At each message of
+/// `announce` the connection says that it ends, and stays open. Ends when there are no more senders
+/// of these messages.
+fn relay(listener: &TcpListener, server: SocketAddr, files: &Files, announce: &Receiver<()>) {
+    let config = proxy_tls::config(files);
+    loop {
+        let (client, _) = listener.accept().unwrap();
+        let server = TcpStream::connect(server).unwrap();
+        client.set_nodelay(true).unwrap();
+        server.set_nodelay(true).unwrap();
+        let tls = Terminated::new(&client, config.clone());
+        let is_last = thread::scope(|scope| {
+            scope.spawn(|| {
+                let _ = io::copy(&mut &tls, &mut &server);
+                let _ = io::copy(&mut &tls, &mut io::sink()); // until the client closes the socket
+            });
+            let answers = scope.spawn(|| io::copy(&mut &server, &mut &tls));
+            let is_last = announce.recv().is_err();
+            let _ = server.shutdown(Shutdown::Both);
+            let _ = answers.join();
+            tls.announce_end();
+            is_last
+        });
+        if is_last {
+            return;
+        }
+    }
+}
+
+/// The server says that the stream ends, and its socket stays open: no end of the socket and no
+/// silence of T/6 may be needed to notice that.
+fn an_end_that_only_tls_announces_is_a_cut() {
+    // The next ping, which would get no answer, is later than this scenario may last.
+    let timeout = Duration::from_secs(900);
+    let stage = Stage::with(false, |server| server.max_session(timeout));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let files = stage.pki.issue("relay", &Leaf::server(&["127.0.0.1"]));
+    let at_once = RetryPolicy::default().base(Duration::from_millis(1));
+    let at_once = at_once.cap(Duration::from_millis(10));
+    let builder = builder(&listener.local_addr().unwrap().to_string(), stage.trust());
+    let builder = builder.session_timeout(timeout).retry_policy(at_once);
+    let (say, announce) = bounded(0);
+    let server = stage.server.address();
+    let relay = thread::spawn(move || relay(&listener, server, &files, &announce));
+    let session = super::connected(builder);
+    assert_eq!(session.timeout(), timeout);
+    let (id, events) = (session.session_id(), session.subscribe());
+    let suspended_and_resumed = || {
+        assert_eq!(next(&events), SessionEvent::Suspended);
+        assert_eq!(next(&events), SessionEvent::Reconnected);
+    };
+    // The event loop reads the record.
+    say.send(()).unwrap();
+    suspended_and_resumed();
+    // Or a thread that waits for an answer does.
+    let mutex = ZkMutex::new(&session, "/lock").unwrap();
+    let (is_over, locked) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                mutex.lock().unwrap().unlock().unwrap_or(());
+                locked.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        for _ in 0..20 {
+            let before = locked.load(Ordering::Relaxed);
+            until("the thread is at work", SOON, || {
+                (locked.load(Ordering::Relaxed) > before + 5).then_some(())
+            });
+            say.send(()).unwrap();
+            suspended_and_resumed();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(session.session_id(), id);
+    session.close().unwrap();
+    drop(say);
+    relay.join().unwrap();
+}
+
 scenarios![
     answers_to_the_handshake_that_are_none_are_named on embedded,
     bytes_that_somebody_adds_to_the_stream_are_a_cut,
+    an_end_that_only_tls_announces_is_a_cut on embedded,
 ];

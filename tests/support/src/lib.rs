@@ -15,7 +15,7 @@ pub mod pki;
 pub mod proxy;
 mod proxy_link;
 #[cfg(feature = "tls")]
-mod proxy_tls;
+pub mod proxy_tls;
 pub mod raw;
 mod real;
 mod residue;

@@ -48,10 +48,15 @@ impl Terminated<'_> {
     }
 
     pub fn end(&self) {
+        self.announce_end();
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    /// Says that the stream ends, and leaves the connection open.
+    pub fn announce_end(&self) {
         let mut connection = self.connection.lock();
         connection.send_close_notify();
         let _ = self.send(&mut connection);
-        let _ = self.socket.shutdown(Shutdown::Write);
     }
 
     fn send(&self, connection: &mut ServerConnection) -> io::Result<()> {

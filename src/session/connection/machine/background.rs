@@ -51,12 +51,32 @@ pub(super) struct Background {
 }
 
 impl Background {
-    fn add(&mut self, task: Task, now: BootTime) {
-        if let Task::Remove(removal) = &task {
+    fn add(&mut self, mut task: Task, now: BootTime) {
+        if let Task::Remove(removal) = &mut task {
+            if self.joins_earlier(removal) {
+                return;
+            }
             self.expect(&removal.id);
         }
         self.next += 1;
         self.requeue(self.next, TaskEntry { task, not_before: now, warned: false }, now);
+    }
+
+    /// Whether the same node is being removed already, under a name that other clients use too; the
+    /// callers of this removal wait for that one then. (The holder of a lock that is held too long
+    /// may drop its guard while the library deletes the node.) Two removals could each read that
+    /// the node is ours before the first of them deletes it. Another client could make its node
+    /// between the two deletes: the second would delete that, and a third client would get the lock
+    /// while the second still holds it.
+    fn joins_earlier(&mut self, removal: &mut Removal) -> bool {
+        if removal.is_named() || !self.pending.contains(&removal.id) {
+            return false;
+        }
+        let earlier = self.all.values_mut().find_map(|entry| match &mut entry.task {
+            Task::Remove(earlier) if earlier.id == removal.id => Some(earlier),
+            _ => None,
+        });
+        earlier.map(|earlier| earlier.done.append(&mut removal.done)).is_some()
     }
 
     pub(super) fn remove(&mut self, removal: Removal, now: BootTime) {
@@ -294,7 +314,7 @@ impl Machine {
                     let path = path::parent(&removal.path).to_owned();
                     self.background.add(Task::Prune { path }, now);
                 }
-                self.outputs.extend(removal.done.take().map(|done| Output::Done(done, Ok(()))));
+                self.outputs.extend(removal.done.drain(..).map(|done| Output::Done(done, Ok(()))));
             }
             // It stays among the pending deletes, so that our own contenders do not wait for it.
             RemovalNext::Refused => {
@@ -309,7 +329,8 @@ impl Machine {
                     )));
                 }
                 entry.warned = true;
-                self.outputs.extend(removal.done.take().map(|done| Output::Done(done, Err(code))));
+                self.outputs
+                    .extend(removal.done.drain(..).map(|done| Output::Done(done, Err(code))));
                 let times = if code == err::TOO_LONG { TOO_LONG_PAUSES } else { REFUSED_PAUSES };
                 self.background.requeue(id, entry, now + pause * times);
             }

@@ -41,7 +41,8 @@ pub(crate) struct Removal {
     /// After the node, delete its parent too, if that is empty.
     pub(crate) renew_parent: bool,
     pub(crate) outlives_session: bool,
-    pub(crate) done: Option<Sender<Outcome>>,
+    /// The callers that wait for the outcome.
+    pub(crate) done: Vec<Sender<Outcome>>,
 }
 
 /// How much is known of the node.
@@ -104,7 +105,7 @@ impl Removal {
             may_exist,
             renew_parent,
             outlives_session,
-            done: None,
+            done: Vec::new(),
         };
         removal.restart();
         removal

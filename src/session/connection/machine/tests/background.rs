@@ -24,7 +24,8 @@ fn a_delete_is_sent_until_it_is_acknowledged() {
 /// The delete of a contender's node.
 pub(super) fn delete(path: &str, outlives_session: bool, done: Option<Sender<Outcome>>) -> Task {
     let mut removal = Removal::named(path.into(), "id".into());
-    (removal.outlives_session, removal.done) = (outlives_session, done);
+    removal.outlives_session = outlives_session;
+    removal.done.extend(done);
     Task::Remove(removal)
 }
 
@@ -60,7 +61,7 @@ impl Rig {
         let nonce = nonce::new();
         let (done, outcome) = bounded(1);
         let mut removal = Removal::signed("/l/lock".into(), nonce.clone(), czxid);
-        removal.done = Some(done);
+        removal.done.push(done);
         self.add_task(Task::Remove(removal));
         (nonce, outcome)
     }
@@ -96,6 +97,31 @@ fn a_node_with_a_fixed_name_is_deleted_after_a_write_and_a_read_that_shows_it_is
         rig.pass_time(T);
         assert!(rig.sent().iter().all(|s| s.2 != "/l/lock"));
     }
+}
+
+/// A second delete could hit the node of the next holder, who may have made it behind the first.
+#[test]
+fn a_node_with_a_fixed_name_is_deleted_once_however_often_that_is_asked_for() {
+    let mut rig = Rig::up();
+    let (nonce, first) = rig.remove(Some(5));
+    let again = |rig: &mut Rig| {
+        let (done, outcome) = bounded(1);
+        let mut removal = Removal::signed("/l/lock".into(), nonce.clone(), Some(5));
+        removal.done.push(done);
+        rig.add_task(Task::Remove(removal));
+        outcome
+    };
+    let second = again(&mut rig);
+    rig.acknowledge_noop();
+    let third = again(&mut rig);
+    rig.answer_read(Some(node(&nonce::sign(&nonce, b"x"), 5, 7)));
+    let xid = rig.only_request(op::DELETE, "/l/lock");
+    let fourth = again(&mut rig);
+    rig.reply(xid, err::OK, &[]);
+    for outcome in [first, second, third, fourth] {
+        assert_eq!(outcome.try_recv(), Ok(Ok(())));
+    }
+    assert_eq!((rig.sent(), rig.pending()), (vec![], vec![]));
 }
 
 #[test]
