@@ -6,6 +6,8 @@ pub struct WaitRecord<'a>(pub &'a ());
 
 impl WaitRecord<'_> {
     pub fn contended(&self) {}
+
+    pub fn contended_until_now(&self) {}
 }
 
 pub struct Holds;

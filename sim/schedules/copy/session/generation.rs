@@ -31,7 +31,7 @@ pub struct Generation {
 #[derive(Clone)]
 pub struct Removal {
     pub path: String,
-    pub done: Option<Sender<Outcome>>,
+    pub done: Vec<Sender<Outcome>>,
 }
 
 pub struct CallError(pub i32);
