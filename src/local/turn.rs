@@ -17,6 +17,14 @@ use crate::stats::WaitRecord;
 use crate::wait::Mode;
 use crate::world::Instant;
 
+/// One call for a lock: whether and how long it waits, and where that is counted.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub(crate) mode: Mode,
+    pub(crate) limit: Limit<'a>,
+    pub(crate) wait: &'a WaitRecord<'a>,
+}
+
 /// What one thread wants of a lock.
 pub(crate) struct LocalRequest<'a> {
     pub(crate) session: &'a ZkSession,

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::limit::Limit;
+use crate::local::turn::Ask;
 use crate::queue::{Contender, Queue};
 use crate::recipes::guard::Held;
 use crate::recipes::settings::Settings;
 use crate::session::core::Core;
-use crate::stats::{LockRecord, WaitRecord};
+use crate::stats::LockRecord;
 use crate::wait::{Mode, Wait, until_got};
 use crate::world::thread::ThreadId;
 
@@ -34,11 +35,11 @@ pub(crate) trait Acquire: Send + Sync {
     /// ahead. After `None` and after an error this call has no node, or the node is being deleted.
     #[inline(never)] // inlined, it made re-entry a tenth slower
     fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
-        self.record().wait(|wait| self.take(mode, limit, wait))
+        self.record().wait(|wait| self.take(Ask { mode, limit, wait }))
     }
 
-    /// What `acquire` does, and counts as `wait`.
-    fn take(&self, mode: Mode, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Held>>;
+    /// What `acquire` does, and counts as `ask.wait`.
+    fn take(&self, ask: Ask<'_>) -> Result<Option<Held>>;
 
     /// Whether `thread` has guards on the lock, through any session, and so would wait for itself.
     /// False also where guards belong to no thread. An error if they are of a lost hold.

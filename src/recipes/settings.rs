@@ -6,18 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::limit::Limit;
 use crate::local::registry::{self, Interned, LockKey};
 use crate::local::self_deadlock::SelfDeadlockDetector;
-use crate::local::turn::LocalRequest;
+use crate::local::turn::{Ask, LocalRequest};
 use crate::observer::LockLabel;
 use crate::queue::name::Layout;
 use crate::queue::{HeldNode, Queue, WaitStrategy};
 use crate::session::lease::HoldBounds;
 use crate::session::path::lock_path;
 use crate::session::{Acl, ZkSession};
-use crate::stats::{LockRecord, WaitRecord};
-use crate::wait::Mode;
+use crate::stats::LockRecord;
 use crate::world;
 use crate::world::thread::ThreadId;
 
@@ -115,13 +113,12 @@ impl Settings {
     /// [`Error::Cancelled`] if the caller has cancelled the call already.
     pub(crate) fn request<'a>(
         &'a self,
-        mode: Mode,
-        limit: Limit<'a>,
+        ask: Ask<'a>,
         self_deadlock: &SelfDeadlockDetector,
         thread: ThreadId,
         is_held_here: &'a dyn Fn() -> bool,
-        wait: &'a WaitRecord<'a>,
     ) -> Result<LocalRequest<'a>> {
+        let Ask { mode, limit, wait } = ask;
         let Settings { session, path, data, bounds, warn_waiting_after, .. } = self;
         if limit.is_cancelled() {
             return Err(Error::Cancelled { path: path.clone() });
@@ -191,28 +188,18 @@ impl Settings {
 /// ```
 #[must_use = "nothing happens until build() is called"]
 pub struct LockBuilder<L> {
-    session: ZkSession,
-    path: String,
-    name: String,
-    data: Option<Vec<u8>>,
-    acl: Acl,
-    layout: Layout,
-    hand_over: Duration,
-    keep: Duration,
-    strategy: WaitStrategy,
-    bounds: HoldBounds,
-    warn_waiting_after: Duration,
-    permits: u32,
+    settings: Settings,
     lock: PhantomData<fn() -> L>,
 }
 
 impl<L> LockBuilder<L> {
     pub(crate) fn new(session: ZkSession, path: String) -> Self {
-        LockBuilder {
+        let settings = Settings {
             session,
             path,
             name: String::new(),
-            data: None,
+            // By these an operator finds the process.
+            data: world::host_and_process().into_bytes(),
             acl: Acl::default(),
             layout: Layout::default(),
             hand_over: Duration::from_millis(20),
@@ -221,12 +208,12 @@ impl<L> LockBuilder<L> {
             bounds: HoldBounds::default(),
             warn_waiting_after: Duration::from_secs(30),
             permits: 1,
-            lock: PhantomData,
-        }
+        };
+        LockBuilder { settings, lock: PhantomData }
     }
 
     pub(crate) fn permits(mut self, permits: u32) -> Self {
-        self.permits = permits;
+        self.settings.permits = permits;
         self
     }
 
@@ -234,14 +221,14 @@ impl<L> LockBuilder<L> {
     /// metric has a time series for each name, so give few: one for each purpose, and not one for
     /// each account. All locks of one path in one session have the name of the first of them.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
+        self.settings.name = name.into();
         self
     }
 
     /// The data of this lock's nodes, which `contenders` shows to operators. The default is the
     /// host's name and the process id.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.data = Some(data.into());
+        self.settings.data = data.into();
         self
     }
 
@@ -249,29 +236,14 @@ impl<L> LockBuilder<L> {
     /// client of a semaphore must be able to read the semaphore's node. A client that finds the
     /// node empty must also be able to write it.
     pub fn acl(mut self, acl: Acl) -> Self {
-        self.acl = acl;
+        self.settings.acl = acl;
         self
     }
 
     /// Checks the settings, as far as that needs no server.
     pub(crate) fn settings(self) -> Result<Settings> {
-        let LockBuilder {
-            session,
-            path,
-            name,
-            data,
-            acl,
-            layout,
-            hand_over,
-            keep,
-            strategy,
-            bounds,
-            warn_waiting_after,
-            permits,
-            ..
-        } = self;
-        lock_path(session.core().chroot(), &path)?;
-        let data = data.unwrap_or_else(default_data);
+        let Settings { session, path, data, acl, bounds, .. } = &self.settings;
+        lock_path(session.core().chroot(), path)?;
         if data.len() > MAX_DATA {
             let reason = format!(
                 "{} bytes are more than {MAX_DATA}, which is what ZooKeeper takes",
@@ -283,7 +255,7 @@ impl<L> LockBuilder<L> {
             let reason = format!("its entries take {} bytes, more than {MAX_ACL}", acl.len());
             return Err(Error::InvalidConfig { what: "ACL", reason });
         }
-        if acl == Acl::CreatorAll && !session.core().has_credentials() {
+        if *acl == Acl::CreatorAll && !session.core().has_credentials() {
             let reason = "CreatorAll means the clients with the credentials of this session, which has none: call auth() of its builder".to_owned();
             return Err(Error::InvalidConfig { what: "ACL", reason });
         }
@@ -296,20 +268,7 @@ impl<L> LockBuilder<L> {
         if bounds.releases_overdue && bounds.max.is_none() {
             return refused("release_overdue() needs a max_hold()");
         }
-        Ok(Settings {
-            session,
-            path,
-            name,
-            data,
-            acl,
-            layout,
-            hand_over,
-            keep,
-            strategy,
-            bounds,
-            warn_waiting_after,
-            permits,
-        })
+        Ok(self.settings)
     }
 }
 
@@ -317,7 +276,7 @@ impl<L> LockBuilder<L> {
 impl<L: HasLayout> LockBuilder<L> {
     /// Which client's node names this lock uses; default [`Layout::Curator`].
     pub fn layout(mut self, layout: Layout) -> Self {
-        self.layout = layout;
+        self.settings.layout = layout;
         self
     }
 }
@@ -369,7 +328,7 @@ impl<L: HasGuards> LockBuilder<L> {
     /// # }
     /// ```
     pub fn max_hold(mut self, time: Duration) -> Self {
-        self.bounds.max = Some(time);
+        self.settings.bounds.max = Some(time);
         self
     }
 
@@ -380,7 +339,7 @@ impl<L: HasGuards> LockBuilder<L> {
     /// goes on working, beside the next holder: give the [fencing token](crate::FencingToken) to
     /// the store with each write. Use this if a thread that hangs must not stop all others.
     pub fn release_overdue(mut self) -> Self {
-        self.bounds.releases_overdue = true;
+        self.settings.bounds.releases_overdue = true;
         self
     }
 
@@ -389,14 +348,14 @@ impl<L: HasGuards> LockBuilder<L> {
     /// off. The thread goes on waiting meanwhile. The library sends a listing and a read for this
     /// warning, and only after so long a wait. They delay no lock.
     pub fn warn_waiting_after(mut self, time: Duration) -> Self {
-        self.warn_waiting_after = time;
+        self.settings.warn_waiting_after = time;
         self
     }
 
     /// After this time the log warns that this process still holds the lock, and again each time
     /// that the time has doubled; by default never. The hold is not changed by that.
     pub fn warn_held_after(mut self, time: Duration) -> Self {
-        self.bounds.report_after = Some(time);
+        self.settings.bounds.report_after = Some(time);
         self
     }
 }
@@ -411,7 +370,7 @@ impl<L: HandsOver> LockBuilder<L> {
     /// Within this time a thread that wants to read also joins the readers of its session. Threads
     /// that want permits of a semaphore hand their place in its queue to each other.
     pub fn hand_over(mut self, bound: Duration) -> Self {
-        self.hand_over = bound;
+        self.settings.hand_over = bound;
         self
     }
 }
@@ -436,7 +395,7 @@ impl<L: Keeps> LockBuilder<L> {
     /// The session renews its lease as for a held lock. Each hold has a fencing token of its own.
     /// `unlock` does not wait for a delete.
     pub fn keep(mut self, at_most: Duration) -> Self {
-        self.keep = at_most;
+        self.settings.keep = at_most;
         self
     }
 }
@@ -445,7 +404,7 @@ impl<L: Keeps> LockBuilder<L> {
 impl<L: HasWaitStrategy> LockBuilder<L> {
     /// What a thread that waits for the lock watches; default [`WaitStrategy::Predecessor`].
     pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
-        self.strategy = strategy;
+        self.settings.strategy = strategy;
         self
     }
 }
@@ -472,9 +431,4 @@ impl<L: Recipe> LockBuilder<L> {
     pub fn build(self) -> Result<L> {
         L::make(self.settings()?)
     }
-}
-
-/// The host's name and the process id, by which an operator finds the process.
-fn default_data() -> Vec<u8> {
-    world::host_and_process().into_bytes()
 }

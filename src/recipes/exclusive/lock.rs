@@ -10,7 +10,7 @@ use crate::limit::Limit;
 use crate::local::queue::{LocalQueue, Wants};
 use crate::local::registry::Interned;
 use crate::local::self_deadlock::SelfDeadlockDetector;
-use crate::local::turn::{Admission, Turn};
+use crate::local::turn::{Admission, Ask, Turn};
 use crate::queue::{Contender, HeldNode, Release, query};
 use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
@@ -19,8 +19,7 @@ use crate::session::acl::Acl;
 use crate::session::generation::CallError;
 use crate::session::leased_node::OnLoss;
 use crate::session::nonce;
-use crate::stats::{HoldRecord, LockRecord, WaitRecord};
-use crate::wait::Mode;
+use crate::stats::{HoldRecord, LockRecord};
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, thread};
 
@@ -103,7 +102,7 @@ impl Acquire for Arc<ExclusiveHandle> {
         &self.shared.record
     }
 
-    fn take(&self, mode: Mode, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Held>> {
+    fn take(&self, ask: Ask<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, thread::current().id());
         let is_held_here = || {
             // `is_held` may find that the lease has ended. It logs then, and the application's
@@ -111,14 +110,7 @@ impl Acquire for Arc<ExclusiveHandle> {
             let node = shared.hold.lock().upgrade();
             node.is_some_and(|node| node.is_held())
         };
-        let request = self.settings.request(
-            mode,
-            limit,
-            &shared.self_deadlock,
-            thread,
-            &is_held_here,
-            wait,
-        )?;
+        let request = self.settings.request(ask, &shared.self_deadlock, thread, &is_held_here)?;
         let turn = match Turn::wait(&shared.turns, &request, Wants::All)? {
             Some(Admission::Turn(turn, _)) => turn,
             Some(Admission::Share(never)) => match never {},
@@ -145,7 +137,7 @@ impl Acquire for Arc<ExclusiveHandle> {
         *shared.hold.lock() = Arc::downgrade(&node);
         turn.becomes_hold();
         shared.self_deadlock.holds(thread);
-        let record = wait.acquired(&node, &[]);
+        let record = ask.wait.acquired(&node, &[]);
         Ok(Some(Held::new(Arc::new(ExclusiveHold {
             lock: self.clone(),
             node,

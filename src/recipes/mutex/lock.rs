@@ -10,14 +10,14 @@ use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::reentry::{Nested, Reentry};
 use crate::local::registry::Interned;
 use crate::local::self_deadlock::SelfDeadlockDetector;
+use crate::local::turn::Ask;
 use crate::queue::name::Kind;
 use crate::queue::{HeldNode, Queue, Release};
 use crate::recipes::calls::{Acquire, InQueue};
 use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
 use crate::session::core::Core;
-use crate::stats::{HoldRecord, LockRecord, WaitRecord};
-use crate::wait::Mode;
+use crate::stats::{HoldRecord, LockRecord};
 use crate::world::this_thread;
 use crate::world::thread::ThreadId;
 
@@ -101,7 +101,7 @@ impl Acquire for Arc<MutexHandle> {
         Some(Held::new(hold))
     }
 
-    fn take(&self, mode: Mode, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Held>> {
+    fn take(&self, ask: Ask<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, this_thread());
         // If the thread has a hold here, the hold is lost: otherwise `again` would have used it. A
         // loss is final.
@@ -109,19 +109,12 @@ impl Acquire for Arc<MutexHandle> {
             self.settings.check(&hold.local_hold.node)?;
         }
         let is_held_here = || shared.reentry.any(|hold| hold.local_hold.node.is_held());
-        let request = self.settings.request(
-            mode,
-            limit,
-            &shared.self_deadlock,
-            thread,
-            &is_held_here,
-            wait,
-        )?;
+        let request = self.settings.request(ask, &shared.self_deadlock, thread, &is_held_here)?;
         let Some(local_hold) = shared.local.hold(&request, Kind::Lock)? else { return Ok(None) };
         if local_hold.node.hand_overs() > 0 {
-            wait.handed_over();
+            ask.wait.handed_over();
         }
-        let record = wait.acquired(&local_hold.node, &[]);
+        let record = ask.wait.acquired(&local_hold.node, &[]);
         let hold =
             shared.reentry.insert(thread, MutexHold { lock: self.clone(), local_hold, record });
         shared.self_deadlock.holds(thread);

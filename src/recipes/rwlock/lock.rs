@@ -10,7 +10,7 @@ use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::reentry::{Nested, Reentry};
 use crate::local::registry::Interned;
 use crate::local::self_deadlock::SelfDeadlockDetector;
-use crate::local::turn::{Admission, Turn};
+use crate::local::turn::{Admission, Ask, Turn};
 use crate::queue::name::Kind;
 use crate::queue::{HeldNode, Queue, Release};
 use crate::recipes::calls::{Acquire, InQueue};
@@ -18,8 +18,7 @@ use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
 use crate::session::core::Core;
 use crate::session::lease::HoldBounds;
-use crate::stats::{HoldRecord, LockRecord, WaitRecord};
-use crate::wait::Mode;
+use crate::stats::{HoldRecord, LockRecord};
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, this_thread};
 
@@ -89,12 +88,7 @@ impl RwLockHandle {
         Ok(RwLockHandle { settings, shared })
     }
 
-    fn write(
-        self: &Arc<Self>,
-        mode: Mode,
-        limit: Limit<'_>,
-        wait: &WaitRecord<'_>,
-    ) -> Result<Option<Held>> {
+    fn write(self: &Arc<Self>, ask: Ask<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, this_thread());
         // If the thread has a write hold here, the hold is lost: otherwise `again` would have used
         // it. A loss is final. The same is true in `read`.
@@ -109,41 +103,29 @@ impl RwLockHandle {
             });
         }
         let is_held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
-        let request = self.settings.request(
-            mode,
-            limit,
-            &shared.self_deadlock,
-            thread,
-            &is_held_here,
-            wait,
-        )?;
+        let request = self.settings.request(ask, &shared.self_deadlock, thread, &is_held_here)?;
         let Some(local_hold) = shared.local.hold(&request, Kind::Write)? else { return Ok(None) };
         if local_hold.node.hand_overs() > 0 {
-            wait.handed_over();
+            ask.wait.handed_over();
         }
-        let record = wait.acquired(&local_hold.node, &[]);
+        let record = ask.wait.acquired(&local_hold.node, &[]);
         let writer =
             shared.writes.insert(thread, WriteHold { lock: self.clone(), local_hold, record });
         shared.self_deadlock.holds(thread);
         Ok(Some(Held::new(writer)))
     }
 
-    fn read(
-        self: &Arc<Self>,
-        mode: Mode,
-        limit: Limit<'_>,
-        wait: &WaitRecord<'_>,
-    ) -> Result<Option<Held>> {
+    fn read(self: &Arc<Self>, ask: Ask<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, this_thread());
         if let Some(reader) = shared.reads.hold_of(thread) {
             self.settings.check(&reader.shared_read.node)?;
         }
         let shared_read = match shared.writes.hold_of(thread) {
-            Some(writer) => Some(self.read_beside(&writer.local_hold, limit)?),
-            None => self.read_in_turn(mode, limit, thread, wait)?,
+            Some(writer) => Some(self.read_beside(&writer.local_hold, ask.limit)?),
+            None => self.read_in_turn(ask, thread)?,
         };
         let Some(shared_read) = shared_read else { return Ok(None) };
-        let record = wait.acquired(&shared_read.node, &[]);
+        let record = ask.wait.acquired(&shared_read.node, &[]);
         let reader =
             shared.reads.insert(thread, ReadHold { lock: self.clone(), shared_read, record });
         shared.self_deadlock.holds(thread);
@@ -170,23 +152,10 @@ impl RwLockHandle {
 
     /// Takes a read for another thread: it joins the readers of this process, or queues for a read
     /// node of its own.
-    fn read_in_turn(
-        &self,
-        mode: Mode,
-        limit: Limit<'_>,
-        thread: ThreadId,
-        wait: &WaitRecord<'_>,
-    ) -> Result<Option<Arc<SharedRead>>> {
+    fn read_in_turn(&self, ask: Ask<'_>, thread: ThreadId) -> Result<Option<Arc<SharedRead>>> {
         let shared = &self.shared;
         let is_held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
-        let request = self.settings.request(
-            mode,
-            limit,
-            &shared.self_deadlock,
-            thread,
-            &is_held_here,
-            wait,
-        )?;
+        let request = self.settings.request(ask, &shared.self_deadlock, thread, &is_held_here)?;
         loop {
             let turn = match shared.local.turn(&request)? {
                 Some(Admission::Turn(turn, _)) => turn,
@@ -319,10 +288,10 @@ impl Acquire for Half {
         Some(Held::new(writer))
     }
 
-    fn take(&self, mode: Mode, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Held>> {
+    fn take(&self, ask: Ask<'_>) -> Result<Option<Held>> {
         match self.kind {
-            Kind::Read => self.lock.read(mode, limit, wait),
-            Kind::Write | Kind::Lock | Kind::Latch => self.lock.write(mode, limit, wait),
+            Kind::Read => self.lock.read(ask),
+            Kind::Write | Kind::Lock | Kind::Latch => self.lock.write(ask),
         }
     }
 

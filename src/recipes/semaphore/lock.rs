@@ -8,7 +8,7 @@ use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
 use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::registry::Interned;
-use crate::local::turn::LocalRequest;
+use crate::local::turn::{Ask, LocalRequest};
 use crate::queue::name::Kind;
 use crate::queue::{
     Call, Contender, HeldNode, Queue, Release, Stop, WhoHolds, revoke_contender, rule,
@@ -81,13 +81,8 @@ impl SemaphoreHandle {
     }
 
     /// Takes all of `number` leases or none. `None`: somebody else was ahead, or has them.
-    fn take(
-        &self,
-        number: u32,
-        mode: Mode,
-        limit: Limit<'_>,
-        wait: &WaitRecord<'_>,
-    ) -> Result<Option<Held>> {
+    fn take(&self, number: u32, ask: Ask<'_>) -> Result<Option<Held>> {
+        let Ask { mode, limit, wait } = ask;
         if limit.is_cancelled() {
             return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
@@ -294,8 +289,8 @@ impl Acquire for Permits {
         &self.lock.shared.record
     }
 
-    fn take(&self, mode: Mode, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Held>> {
-        self.lock.take(self.number, mode, limit, wait)
+    fn take(&self, ask: Ask<'_>) -> Result<Option<Held>> {
+        self.lock.take(self.number, ask)
     }
 }
 
