@@ -184,8 +184,8 @@ impl Inner {
             // The clock is read after the bytes: an answer must never be taken for older than it
             // is.
             self.machine.server_bytes(bytes, BootTime::now());
-            // Bytes that TLS has taken from the socket already are read now: neither the poll nor
-            // the socket would announce them to the thread that reads next.
+            // What TLS has taken from the socket already, bytes or the end of the stream, is read
+            // now: neither the poll nor the socket would announce it to the thread that reads next.
             if !self.tls.as_mut().is_some_and(|tls| tls.has_unread()) {
                 return Ok(count);
             }

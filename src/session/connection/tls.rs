@@ -110,9 +110,13 @@ impl TlsStream {
         Err(io::Error::other(self.config.explain_early_end()))
     }
 
-    /// Whether bytes have come that `read` has not given yet. The socket does not announce them.
+    /// Whether bytes, or the end of the stream, have come that `read` has not given yet. The socket
+    /// does not announce them.
     pub(crate) fn has_unread(&mut self) -> bool {
-        self.connection.reader().fill_buf().is_ok_and(|bytes| !bytes.is_empty())
+        match self.connection.reader().fill_buf() {
+            Ok(_) => true, // no bytes are the end
+            Err(e) => e.kind() != ErrorKind::WouldBlock,
+        }
     }
 
     /// Writes as many of these bytes as the socket takes. At most a part that is short stays in
