@@ -1,5 +1,6 @@
 //! The recipes: what a user takes a lock with. Each folder has the public type (`mod.rs`), the lock
-//! as this process sees it (`lock.rs`), and all that this recipe alone needs.
+//! as this process sees it (`lock.rs`; of a mutex and a read/write lock that is `thread_lock.rs`),
+//! and all that this recipe alone needs.
 
 mod calls;
 pub(crate) mod election;
@@ -10,3 +11,4 @@ pub(crate) mod mutex;
 pub(crate) mod rwlock;
 pub(crate) mod semaphore;
 pub(crate) mod settings;
+mod thread_lock;

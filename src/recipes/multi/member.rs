@@ -88,7 +88,7 @@ macro_rules! member_as_it_is {
 }
 
 member_as_it_is! {
-    ZkMutex, |mutex| mutex.lock;
+    ZkMutex, |mutex| mutex.way;
     ZkSemaphoreMutex, |mutex| mutex.permit;
     ZkExclusiveLock, |lock| lock.lock;
 }

@@ -1,19 +1,16 @@
 //! `ZkMutex`: of all threads of all processes, one holds the lock at a time.
 //!
 //! This file has the public types and their documentation. Programs call it, and it passes each
-//! call on to `lock.rs`, which guarantees the exclusion; `persist.rs` makes a lock outlive its
-//! session.
+//! call on to `thread_lock.rs`, which guarantees the exclusion; `persist.rs` makes a lock outlive
+//! its session.
 
-mod lock;
 mod persist;
 
-use std::sync::Arc;
-
-use self::lock::MutexHandle;
 pub use self::persist::PersistentLock;
 use crate::error::Result;
 use crate::recipes::calls::{Acquire, InQueue, contender_calls, lock_at_a_path, lock_calls};
 use crate::recipes::guard::guard;
+use crate::recipes::thread_lock::{ThreadLock, Way};
 use crate::world::thread;
 #[cfg(doc)]
 use crate::{Contender, LockBuilder};
@@ -74,7 +71,7 @@ use crate::{Contender, LockBuilder};
 /// Source: the lock recipe of the ZooKeeper documentation, as Curator's `InterProcessMutex` has it.
 #[derive(Clone)]
 pub struct ZkMutex {
-    pub(crate) lock: Arc<MutexHandle>,
+    pub(crate) way: Way,
 }
 
 guard! {
@@ -161,15 +158,15 @@ impl ZkMutexGuard {
 }
 
 lock_at_a_path! {
-    ZkMutex, |mutex| mutex.lock,
-    made by |settings| Ok(ZkMutex { lock: MutexHandle::new(settings)?.into() }),
+    ZkMutex, |mutex| mutex.way.lock,
+    made by |settings| Ok(ZkMutex { way: ThreadLock::mutex(settings)? }),
     HasGuards, HasLayout, HandsOver, Keeps, HasWaitStrategy;
     shown by describe
 }
 
 lock_calls! {
     ZkMutex gives ZkMutexGuard by ZkMutexGuard::new, of "the lock",
-    unused: "the ZkMutex will immediately unlock", |mutex| mutex.lock;
+    unused: "the ZkMutex will immediately unlock", |mutex| mutex.way;
 
     /// Blocks until this thread holds the lock. A thread that holds it already gets another guard
     /// at once.
@@ -188,12 +185,12 @@ impl ZkMutex {
     /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing.
     /// See [`LockStats`](crate::LockStats).
     pub fn stats(&self) -> crate::LockStats {
-        self.lock.record().stats()
+        self.way.record().stats()
     }
 }
 
 contender_calls! {
-    ZkMutex, |mutex| mutex.lock;
+    ZkMutex, |mutex| mutex.way.lock;
 
     /// All contenders, in the order of the queue: the first holds the lock, the others wait for it.
     /// The threads of a session count as one contender. Costs a listing, and a read for each
@@ -238,7 +235,7 @@ contender_calls! {
 impl ZkMutex {
     /// Whether the calling thread holds the lock now. A lost hold does not count.
     pub fn is_owned_by_current_thread(&self) -> bool {
-        self.lock.is_owned_by(thread::current().id())
+        self.way.lock.is_owned_by(thread::current().id())
     }
 
     /// Treats this thread's guards on a lost hold as dropped. Returns `false` if it has none. The
@@ -254,7 +251,7 @@ impl ZkMutex {
     ///
     /// A leaked guard of a hold that is not lost keeps the lock held, as with [`std::sync::Mutex`].
     pub fn clear_lost(&self) -> bool {
-        self.lock.clear_lost()
+        self.way.lock.clear_lost()
     }
 
     /// Ends a lock that was [made to outlive its session](ZkMutexGuard::persist), by the name of
@@ -274,7 +271,7 @@ impl ZkMutex {
     /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses.
     /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
     pub fn release_persistent(&self, name: &str) -> Result<bool> {
-        let (queue, core) = self.lock.queue();
+        let (queue, core) = self.way.lock.queue();
         queue.release_persistent(core, name)
     }
 }

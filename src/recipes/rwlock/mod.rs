@@ -1,18 +1,14 @@
 //! `ZkRwLock`: of all threads of all processes, many hold the lock to read, or one to write.
 //!
 //! This file has the public types and their documentation. Programs call it, and it passes each
-//! call on to `lock.rs`, which guarantees the exclusion; `downgrade.rs` lets a writer become a
-//! reader.
+//! call on to `thread_lock.rs`, which guarantees the exclusion; `downgrade.rs` lets a writer become
+//! a reader.
 
 mod downgrade;
-mod lock;
 
-use std::sync::Arc;
-
-use self::lock::{Half, RwLockHandle};
-use crate::queue::name::Kind;
 use crate::recipes::calls::{Acquire, InQueue, contender_calls, lock_at_a_path, lock_calls};
 use crate::recipes::guard::guard;
+use crate::recipes::thread_lock::{ThreadLock, Way};
 #[cfg(doc)]
 use crate::{Contender, LockBuilder};
 
@@ -85,8 +81,8 @@ use crate::{Contender, LockBuilder};
 /// `InterProcessReadWriteLock` and its downgrade (since 5.5).
 #[derive(Clone)]
 pub struct ZkRwLock {
-    pub(crate) read: Half,
-    pub(crate) write: Half,
+    pub(crate) read: Way,
+    pub(crate) write: Way,
 }
 
 guard! {
@@ -130,9 +126,8 @@ guard! {
 lock_at_a_path! {
     ZkRwLock, |lock| lock.read.lock,
     made by |settings| {
-        let lock = Arc::new(RwLockHandle::new(settings)?);
-        let half = |kind| Half { lock: lock.clone(), kind };
-        Ok(ZkRwLock { read: half(Kind::Read), write: half(Kind::Write) })
+        let [read, write] = ThreadLock::read_write(settings)?;
+        Ok(ZkRwLock { read, write })
     },
     HasGuards, HasLayout, HandsOver, HasWaitStrategy;
     shown by describe

@@ -1,5 +1,6 @@
-//! A read/write lock as this process sees it: which of its threads read and write, and their way to
-//! the queue at the server.
+//! A lock whose guards belong to threads, as this process sees it: which of its threads have it
+//! alone and which read, and their way to the queue at the server. A [`ZkRwLock`](crate::ZkRwLock)
+//! is such a lock, and so is a [`ZkMutex`](crate::ZkMutex), which nobody reads.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,14 +23,16 @@ use crate::stats::{HoldRecord, LockRecord};
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, this_thread};
 
-/// One `ZkRwLock`: the shared lock, and the settings of this user.
-pub(crate) struct RwLockHandle {
+/// One `ZkMutex` or `ZkRwLock`: the shared lock, and the settings of this user.
+pub(crate) struct ThreadLock {
+    // `shared` is dropped first. It may have a kept hold, which is released then. If the session in
+    // `settings` were closed before that, the kept hold would be logged as a lost lock.
+    shared: Arc<Interned<SharedThreadLock>>,
     pub(super) settings: Settings,
-    shared: Arc<Interned<SharedRwLock>>,
 }
 
-/// What all `ZkRwLock`s of one path on one session share.
-struct SharedRwLock {
+/// What all locks of one kind and path on one session share.
+struct SharedThreadLock {
     local: LocalLock<Arc<SharedRead>>,
     writes: Reentry<WriteHold>,
     reads: Reentry<ReadHold>,
@@ -38,6 +41,24 @@ struct SharedRwLock {
     self_deadlock: SelfDeadlockDetector,
     read_record: Arc<LockRecord>,
     write_record: Arc<LockRecord>,
+}
+
+impl SharedThreadLock {
+    fn new(
+        settings: &Settings,
+        read_record: Arc<LockRecord>,
+        write_record: Arc<LockRecord>,
+    ) -> Self {
+        SharedThreadLock {
+            local: LocalLock::new(settings.queue()),
+            writes: Reentry::new(),
+            reads: Reentry::new(),
+            newest: Mutex::new(Weak::new()),
+            self_deadlock: settings.self_deadlock(),
+            read_record,
+            write_record,
+        }
+    }
 }
 
 /// A shared read: one held read node, and how many threads of this process read under it.
@@ -73,22 +94,42 @@ impl SharedRead {
     }
 }
 
-impl RwLockHandle {
-    pub(super) fn new(settings: Settings) -> Result<Self> {
-        let shared = settings.share("read/write lock", |settings| SharedRwLock {
-            local: LocalLock::new(settings.queue()),
-            writes: Reentry::new(),
-            reads: Reentry::new(),
-            newest: Mutex::new(Weak::new()),
-            self_deadlock: settings.self_deadlock(),
-            read_record: settings.record("read"),
-            write_record: settings.record("write"),
-        })?;
-        settings.agree("read/write lock", &shared.local.queue)?;
-        Ok(RwLockHandle { settings, shared })
+impl ThreadLock {
+    /// The way to have a mutex.
+    pub(super) fn mutex(settings: Settings) -> Result<Way> {
+        let new = |settings: &Settings| {
+            let record = settings.record("mutex");
+            SharedThreadLock::new(settings, record.clone(), record)
+        };
+        let lock = ThreadLock::new(settings, "mutex", new)?.into();
+        Ok(Way { lock, kind: Kind::Lock })
     }
 
-    fn write(self: &Arc<Self>, ask: Ask<'_>) -> Result<Option<Held>> {
+    /// The ways to have a read/write lock: to read, and to write.
+    pub(super) fn read_write(settings: Settings) -> Result<[Way; 2]> {
+        let new = |settings: &Settings| {
+            SharedThreadLock::new(settings, settings.record("read"), settings.record("write"))
+        };
+        let lock = Arc::new(ThreadLock::new(settings, "read/write lock", new)?);
+        Ok([Kind::Read, Kind::Write].map(|kind| Way { lock: lock.clone(), kind }))
+    }
+
+    fn new(
+        settings: Settings,
+        what: &'static str,
+        new: impl FnOnce(&Settings) -> SharedThreadLock,
+    ) -> Result<Self> {
+        let shared = settings.share(what, new)?;
+        settings.agree(what, &shared.local.queue)?;
+        Ok(ThreadLock { settings, shared })
+    }
+
+    pub(super) fn is_owned_by(&self, thread: ThreadId) -> bool {
+        self.shared.writes.hold_of(thread).is_some_and(|hold| hold.local_hold.node.is_held())
+    }
+
+    /// Takes the lock for this thread alone; `kind` is the kind of node that it makes for that.
+    fn write(self: &Arc<Self>, kind: Kind, ask: Ask<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, this_thread());
         // If the thread has a write hold here, the hold is lost: otherwise `again` would have used
         // it. A loss is final. The same is true in `read`.
@@ -104,7 +145,7 @@ impl RwLockHandle {
         }
         let is_held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
         let request = self.settings.request(ask, &shared.self_deadlock, thread, &is_held_here)?;
-        let Some(local_hold) = shared.local.hold(&request, Kind::Write)? else { return Ok(None) };
+        let Some(local_hold) = shared.local.hold(&request, kind)? else { return Ok(None) };
         if local_hold.node.hand_overs() > 0 {
             ask.wait.handed_over();
         }
@@ -246,23 +287,28 @@ impl RwLockHandle {
     }
 }
 
-/// One half of the lock: to read, or to write.
+/// One way to have the lock: to read, or alone.
 #[derive(Clone)]
-pub(crate) struct Half {
-    pub(super) lock: Arc<RwLockHandle>,
-    /// `Kind::Read` or `Kind::Write`.
-    pub(super) kind: Kind,
+pub(crate) struct Way {
+    pub(super) lock: Arc<ThreadLock>,
+    /// `Kind::Read`, or the kind of node that has the lock alone: `Kind::Write`, of a mutex
+    /// `Kind::Lock`.
+    kind: Kind,
 }
 
-impl InQueue for RwLockHandle {
+impl InQueue for ThreadLock {
     fn queue(&self) -> (&Queue, &Core) {
         (&self.shared.local.queue, self.settings.session.core())
     }
 }
 
-impl Acquire for Half {
+impl Acquire for Way {
     fn kind(&self) -> &'static str {
-        if self.kind == Kind::Read { "read" } else { "write" }
+        match self.kind {
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Lock | Kind::Latch => "mutex",
+        }
     }
 
     fn settings(&self) -> &Settings {
@@ -270,7 +316,7 @@ impl Acquire for Half {
     }
 
     fn record(&self) -> &Arc<LockRecord> {
-        let SharedRwLock { read_record, write_record, .. } = &**self.lock.shared;
+        let SharedThreadLock { read_record, write_record, .. } = &**self.lock.shared;
         if self.kind == Kind::Read { read_record } else { write_record }
     }
 
@@ -291,13 +337,13 @@ impl Acquire for Half {
     fn take(&self, ask: Ask<'_>) -> Result<Option<Held>> {
         match self.kind {
             Kind::Read => self.lock.read(ask),
-            Kind::Write | Kind::Lock | Kind::Latch => self.lock.write(ask),
+            Kind::Write | Kind::Lock | Kind::Latch => self.lock.write(self.kind, ask),
         }
     }
 
-    /// Guards of the other half count too.
+    /// Guards of the other way count too.
     fn has_guards(&self, thread: ThreadId) -> Result<bool> {
-        let RwLockHandle { settings, shared } = &*self.lock;
+        let ThreadLock { settings, shared } = &*self.lock;
         let (reader, writer) = (shared.reads.hold_of(thread), shared.writes.hold_of(thread));
         writer.iter().try_for_each(|writer| settings.check(&writer.local_hold.node))?;
         reader.iter().try_for_each(|reader| settings.check(&reader.shared_read.node))?;
@@ -305,10 +351,12 @@ impl Acquire for Half {
     }
 }
 
-/// The hold that the write guards of one thread share.
+/// The hold that the write guards of one thread, or its guards of a mutex, share.
 struct WriteHold {
-    lock: Arc<RwLockHandle>,
+    // `local_hold` is dropped first: if `lock` is the last handle, the keeper's reference to a kept
+    // hold must be the last one when `lock` goes.
     local_hold: Arc<LocalHold>,
+    lock: Arc<ThreadLock>,
     record: HoldRecord,
 }
 
@@ -326,7 +374,7 @@ impl Hold for Nested<WriteHold> {
     }
 
     fn release(&self, wait: bool) -> Release {
-        let RwLockHandle { settings, shared } = &*self.lock;
+        let ThreadLock { settings, shared } = &*self.lock;
         if !shared.writes.leave(self) {
             return Release::of_guard_only(&self.local_hold.node, wait);
         }
@@ -337,13 +385,32 @@ impl Hold for Nested<WriteHold> {
         }
         // If the thread goes on reading, its write node must not be handed to another writer.
         let hand_over = if reads_on { Duration::ZERO } else { settings.hand_over };
-        shared.local.release(&self.local_hold, (hand_over, Duration::ZERO), wait)
+        shared.local.release(&self.local_hold, (hand_over, settings.keep), wait)
+    }
+
+    fn persist(&self) -> Result<String> {
+        let ThreadLock { settings, shared } = &*self.lock;
+        if self.count() > 1 {
+            let reason = "this thread has other guards on it: drop them first".to_owned();
+            return Err(Error::InvalidConfig { what: "persistent lock", reason });
+        }
+        let (core, limit) = (settings.session.core(), Limit::after(settings.operation_timeout()));
+        let node = &self.local_hold.node;
+        let path = shared.local.queue.persist(core, node, &settings.data, &limit)?;
+        if shared.writes.leave(self) {
+            shared.self_deadlock.released(self.thread());
+            self.record.released(node);
+            // The persistent node holds the lock now, so the hold is not handed over. The outcome
+            // of the delete of our own node makes no difference to that.
+            let _ = shared.local.release(&self.local_hold, (Duration::ZERO, Duration::ZERO), false);
+        }
+        Ok(settings.shown(&path).to_owned())
     }
 }
 
 /// The hold that the read guards of one thread share.
 struct ReadHold {
-    lock: Arc<RwLockHandle>,
+    lock: Arc<ThreadLock>,
     shared_read: Arc<SharedRead>,
     record: HoldRecord,
 }
