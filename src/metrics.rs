@@ -129,9 +129,10 @@ impl MetricsObserver {
         if !self.locks.get(self.last).is_some_and(is_it) {
             let of_recipe = self.places.entry(lock.recipe).or_default();
             self.last = of_recipe.get(&lock.name).copied().unwrap_or_else(|| {
-                of_recipe.insert(lock.name.clone(), self.locks.len());
-                self.locks.push(LockMetrics::new(lock));
-                self.locks.len() - 1
+                self.locks.push(LockMetrics::new(lock)); // the recorder may panic here
+                let place = self.locks.len() - 1;
+                of_recipe.insert(lock.name.clone(), place);
+                place
             });
         }
         &self.locks[self.last]

@@ -23,8 +23,8 @@ const ROOM: usize = 16_384;
 /// taken all the time, it is then woken a hundred times in a second, and not once for each lock.
 const NAP: Duration = Duration::from_millis(10);
 
-/// How long the observers' thread waits at most, after the session was closed, for calls that still
-/// wait for a lock. Each of them ends at once with an error.
+/// How long the observers' thread waits at most, after the session was closed, for the ends of waits
+/// and holds. Each of them comes at once: the waits fail, and the holds are lost.
 const LAST_CALLS: Duration = Duration::from_millis(500);
 
 /// The application's own code that is called at what happens to a session and its locks: for
@@ -133,8 +133,8 @@ pub trait Observer: Send + 'static {
     /// The session was closed on our side. This is the last call.
     fn closed(&mut self) {}
 
-    /// So many calls for a lock, requests or renewals of the lease were not reported, because the
-    /// observers are too slow.
+    /// So many calls for a lock, requests, renewals of the lease or changes of the session were not
+    /// reported, because the observers are too slow.
     fn missed(&mut self, events: u64) {}
 }
 
@@ -237,8 +237,9 @@ struct Backlog {
     events: Vec<Event>,
     /// How many events the observers' thread has taken out and not delivered yet.
     taken: usize,
-    /// The waits that were reported as begun and not yet as ended.
-    waits: u64,
+    /// The waits and the holds that were reported as begun and not yet as ended. (A hold begins
+    /// with the end of its wait.)
+    owed: u64,
     /// The events that were not reported, and not yet counted in a call of `missed`.
     missed: u64,
     /// The observers' thread has ended: nobody takes events out any more.
@@ -294,10 +295,13 @@ impl EventQueue {
             return false;
         }
         match &event {
-            Event::Lock(_, LockEvent::WaitBegan) => backlog.waits += 1,
-            Event::Lock(_, LockEvent::WaitEnded(_)) => {
-                backlog.waits = backlog.waits.saturating_sub(1);
-            }
+            Event::Lock(_, LockEvent::WaitBegan) => backlog.owed += 1,
+            Event::Lock(_, LockEvent::WaitEnded(WaitEnd { outcome, .. }))
+                if *outcome == WaitOutcome::Acquired => {}
+            Event::Lock(
+                _,
+                LockEvent::WaitEnded(_) | LockEvent::Released(_) | LockEvent::Lost(_),
+            ) => backlog.owed = backlog.owed.saturating_sub(1),
             _ => {}
         }
         let was_empty = backlog.events.is_empty();
@@ -327,37 +331,31 @@ impl EventInbox {
                 if let Some(closed) = deliver(&mut observers, events) {
                     return self.last_calls(&mut observers, &closed);
                 }
+                self.backlog.lock().taken = 0;
                 thread::sleep(NAP);
             }
         }
     }
 
-    /// Takes out all events that wait; `None` if there are none. The events that were taken out
-    /// before count as delivered.
     fn take(&self) -> Option<Events> {
-        let mut backlog = self.backlog.lock();
-        backlog.taken = backlog.events.len();
-        let (events, missed) = (std::mem::take(&mut backlog.events), &mut backlog.missed);
-        (!events.is_empty()).then(|| Events { events, missed: std::mem::take(missed) })
+        Events::take(&mut self.backlog.lock())
     }
 
-    /// After the close: waits until each wait that was reported as begun has ended, delivers all
-    /// that was reported before, and then the close.
+    /// After the close: waits until each wait and each hold that was reported as begun has ended,
+    /// delivers all that was reported before, and then the close.
     fn last_calls(&self, observers: &mut Observers, closed: &Event) {
         let until = Instant::now() + LAST_CALLS;
-        loop {
-            if let Some(events) = self.take() {
-                deliver(observers, events);
-                continue;
+        while !self.backlog.lock().is_over {
+            let events = {
+                let mut backlog = self.backlog.lock();
+                // From then on nothing is added, and these events are the last.
+                backlog.is_over = backlog.owed == 0 || Instant::now() >= until;
+                Events::take(&mut backlog)
+            };
+            match events {
+                Some(events) => drop(deliver(observers, events)),
+                None => drop(self.woken.recv_timeout(NAP)),
             }
-            let mut backlog = self.backlog.lock();
-            let is_late = Instant::now() >= until;
-            if backlog.events.is_empty() && backlog.waits == 0 || is_late {
-                backlog.is_over = true;
-                break;
-            }
-            drop(backlog);
-            let _ = self.woken.recv_timeout(NAP);
         }
         call(observers, closed);
     }
@@ -370,11 +368,21 @@ struct Events {
     missed: u64,
 }
 
+impl Events {
+    /// Takes out all events that wait; `None` if there is nothing to tell.
+    fn take(backlog: &mut Backlog) -> Option<Self> {
+        backlog.taken = backlog.events.len();
+        let events = std::mem::take(&mut backlog.events);
+        let missed = std::mem::take(&mut backlog.missed);
+        (!events.is_empty() || missed > 0).then_some(Events { events, missed })
+    }
+}
+
 /// Calls the observers for these events. Gives the end of the session, if it is among them: it is
 /// delivered last of all.
 fn deliver(observers: &mut Observers, Events { events, missed }: Events) -> Option<Event> {
     if missed > 0 {
-        each(observers, &missed, |observer| observer.missed(missed));
+        each(observers, &"missed", |observer| observer.missed(missed));
     }
     let mut closed = None;
     for event in events {
@@ -390,10 +398,10 @@ fn deliver(observers: &mut Observers, Events { events, missed }: Events) -> Opti
 fn call(observers: &mut Observers, event: &Event) {
     if let Event::Lock(lock, LockEvent::WaitEnded(end)) = event {
         if end.is_contended {
-            each(observers, event, |observer| observer.contended(lock));
+            each(observers, &"contended", |observer| observer.contended(lock));
         }
         if end.is_handed_over {
-            each(observers, event, |observer| observer.handed_over(lock));
+            each(observers, &"handed_over", |observer| observer.handed_over(lock));
         }
     }
     each(observers, event, |observer| dispatch(event, observer));
@@ -445,5 +453,67 @@ fn operation(code: i32) -> &'static str {
         op::SYNC => "sync",
         op::PING => "ping",
         _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Notes the calls about locks, and the last one.
+    #[derive(Clone, Default)]
+    struct Noting(Arc<Mutex<Vec<String>>>);
+
+    impl Observer for Noting {
+        fn wait_ended(&mut self, _: &LockLabel, outcome: WaitOutcome, _: Duration) {
+            self.0.lock().push(outcome.as_str().to_owned());
+        }
+
+        fn lost(&mut self, _: &LockLabel, reason: LossReason) {
+            self.0.lock().push(reason.as_str().to_owned());
+        }
+
+        fn missed(&mut self, events: u64) {
+            self.0.lock().push(format!("missed {events}"));
+        }
+
+        fn closed(&mut self) {
+            self.0.lock().push("closed".to_owned());
+        }
+    }
+
+    /// The thread that takes the lock may be stopped between the end of its wait and the loss.
+    #[test]
+    fn the_end_of_a_hold_that_is_told_late_comes_before_the_close() {
+        let (queue, inbox) = EventQueue::new();
+        let label = LockLabel { recipe: "mutex", name: String::new(), path: "/lock".into() };
+        let (label, noting) = (Arc::new(label), Noting::default());
+        assert!(queue.wait_began(&label));
+        let (outcome, waited) = (WaitOutcome::Acquired, Duration::ZERO);
+        let end = WaitEnd { outcome, waited, is_contended: false, is_handed_over: false };
+        queue.follows(&label, LockEvent::WaitEnded(end));
+        queue.session(SessionEvent::Closed);
+        let observers: Observers = vec![(Box::new(noting.clone()), false)];
+        let thread = thread::spawn(move || inbox.deliver(observers));
+        while noting.0.lock().is_empty() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(NAP * 3); // the close is not told meanwhile
+        queue.follows(&label, LockEvent::Lost(LossReason::SessionClosed));
+        thread.join().unwrap();
+        assert_eq!(*noting.0.lock(), ["acquired", "session_closed", "closed"]);
+        assert!(!queue.wait_began(&label), "nobody would be told");
+    }
+
+    #[test]
+    fn what_was_missed_is_told_also_if_nothing_follows() {
+        let (queue, inbox) = EventQueue::new();
+        for _ in 0..ROOM + 5 {
+            queue.report(Event::LeaseMargin(Duration::ZERO));
+        }
+        queue.session(SessionEvent::Closed);
+        let noting = Noting::default();
+        inbox.deliver(vec![(Box::new(noting.clone()), false)]);
+        assert_eq!(*noting.0.lock(), ["missed 5", "closed"]);
     }
 }

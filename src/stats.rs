@@ -194,7 +194,8 @@ impl WaitRecord<'_> {
         }
     }
 
-    /// As `contended`, for a call that ends at once: it is reported with the end.
+    /// As `contended`, for a call that is about to get the lock: this is reported with the end of
+    /// the wait.
     pub(crate) fn contended_until_now(&self) {
         self.count_contention();
     }

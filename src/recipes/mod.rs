@@ -1,6 +1,6 @@
 //! The recipes: what a user takes a lock with. Each folder has the public type (`mod.rs`), the lock
-//! as this process sees it (`lock.rs`; of a mutex and a read/write lock that is `thread_lock.rs`),
-//! and all that this recipe alone needs.
+//! as this process sees it (`lock.rs`), and all that this recipe alone needs. A mutex and a
+//! read/write lock have one file for that, `thread_lock.rs`.
 
 mod calls;
 pub(crate) mod election;

@@ -25,7 +25,7 @@ const MAX_DATA: usize = (1 << 20) - (8 << 10);
 /// The longest ACL, a part of that room.
 const MAX_ACL: usize = 3 << 10;
 
-/// Checked settings.
+/// The settings of a lock. `LockBuilder::settings` checks them.
 pub(crate) struct Settings {
     pub(crate) session: ZkSession,
     /// The lock's path, as the program gave it.
@@ -198,7 +198,7 @@ impl<L> LockBuilder<L> {
             session,
             path,
             name: String::new(),
-            // By these an operator finds the process.
+            // By the host and the process id an operator finds the process.
             data: world::host_and_process().into_bytes(),
             acl: Acl::default(),
             layout: Layout::default(),

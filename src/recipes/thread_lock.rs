@@ -95,7 +95,7 @@ impl SharedRead {
 }
 
 impl ThreadLock {
-    /// The way to have a mutex.
+    /// A new mutex, and the one way to take it.
     pub(super) fn mutex(settings: Settings) -> Result<Way> {
         let new = |settings: &Settings| {
             let record = settings.record("mutex");
@@ -105,7 +105,7 @@ impl ThreadLock {
         Ok(Way { lock, kind: Kind::Lock })
     }
 
-    /// The ways to have a read/write lock: to read, and to write.
+    /// A new read/write lock, and the two ways to take it: to read, and to write.
     pub(super) fn read_write(settings: Settings) -> Result<[Way; 2]> {
         let new = |settings: &Settings| {
             SharedThreadLock::new(settings, settings.record("read"), settings.record("write"))
@@ -287,12 +287,12 @@ impl ThreadLock {
     }
 }
 
-/// One way to have the lock: to read, or alone.
+/// One way to take the lock: to read, or to have it alone.
 #[derive(Clone)]
 pub(crate) struct Way {
     pub(super) lock: Arc<ThreadLock>,
-    /// `Kind::Read`, or the kind of node that has the lock alone: `Kind::Write`, of a mutex
-    /// `Kind::Lock`.
+    /// The kind of node that is made for it. To read: `Kind::Read`. To have the lock alone:
+    /// `Kind::Write`, or `Kind::Lock` for a mutex.
     kind: Kind,
 }
 
@@ -388,6 +388,7 @@ impl Hold for Nested<WriteHold> {
         shared.local.release(&self.local_hold, (hand_over, settings.keep), wait)
     }
 
+    /// Only the guard of a mutex calls this.
     fn persist(&self) -> Result<String> {
         let ThreadLock { settings, shared } = &*self.lock;
         if self.count() > 1 {
