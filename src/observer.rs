@@ -23,8 +23,8 @@ const ROOM: usize = 16_384;
 /// taken all the time, it is then woken a hundred times in a second, and not once for each lock.
 const NAP: Duration = Duration::from_millis(10);
 
-/// How long the observers' thread waits at most, after the session was closed, for the ends of waits
-/// and holds. Each of them comes at once: the waits fail, and the holds are lost.
+/// How long the observers' thread waits at most, after the session was closed, for the ends of
+/// waits and holds. Each of them comes at once: the waits fail, and the holds are lost.
 const LAST_CALLS: Duration = Duration::from_millis(500);
 
 /// The application's own code that is called at what happens to a session and its locks: for
