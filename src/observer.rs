@@ -242,7 +242,7 @@ struct Backlog {
     owed: u64,
     /// The events that were not reported, and not yet counted in a call of `missed`.
     missed: u64,
-    /// The observers' thread has ended: nobody takes events out any more.
+    /// From now on no event is added: the observers' thread takes out the last ones, or has ended.
     is_over: bool,
 }
 

@@ -194,8 +194,7 @@ impl WaitRecord<'_> {
         }
     }
 
-    /// As `contended`, for a call that is about to get the lock: this is reported with the end of
-    /// the wait.
+    /// As `contended`, for a wait that is about to end: the contention is reported with its end.
     pub(crate) fn contended_until_now(&self) {
         self.count_contention();
     }

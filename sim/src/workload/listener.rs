@@ -53,7 +53,8 @@ impl Listener {
         self.observer.check("account", is_well, text);
     }
 
-    /// Changes the account of this lock, unless there is nothing of which this call tells more.
+    /// Changes the account of this lock by `change`, which gives false if the call does not fit the
+    /// account: the end of a wait, for instance, where no call waits.
     fn lock(&mut self, lock: &LockLabel, what: &str, change: impl FnOnce(&mut Standing) -> bool) {
         let key = (lock.recipe(), lock.path().to_owned());
         let standing = self.locks.entry(key).or_default();

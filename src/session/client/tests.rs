@@ -119,7 +119,7 @@ fn a_client_whose_connection_breaks_is_ended() {
     until("end of the thread", || Arc::strong_count(&loopback) == 1);
 }
 
-/// The client has another secret than the one that is expected, so it is turned away each time.
+/// The client sends a wrong secret, so the loopback end closes each of its connections.
 #[test]
 fn a_client_that_is_never_admitted_is_an_error_in_time_and_is_ended() {
     let (loopback, address, secret) = start(Box::new(|_, _, _| ()));

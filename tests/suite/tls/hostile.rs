@@ -141,7 +141,9 @@ fn an_end_that_only_tls_announces_is_a_cut() {
     let (is_over, locked) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
+            // The bound is for a scenario that fails: its thread would never set `is_over`.
+            let bound = Instant::now() + SOON * 3;
+            while !is_over.load(Ordering::Relaxed) && Instant::now() < bound {
                 mutex.lock().unwrap().unlock().unwrap_or(());
                 locked.fetch_add(1, Ordering::Relaxed);
             }

@@ -62,12 +62,13 @@ impl Background {
         self.requeue(self.next, TaskEntry { task, not_before: now, warned: false }, now);
     }
 
-    /// Whether the same node is being removed already, under a name that other clients use too; the
-    /// callers of this removal wait for that one then. (The holder of a lock that is held too long
-    /// may drop its guard while the library deletes the node.) Two removals could each read that
-    /// the node is ours before the first of them deletes it. Another client could make its node
-    /// between the two deletes: the second would delete that, and a third client would get the lock
-    /// while the second still holds it.
+    /// Whether an earlier removal of the same node is under way, and other clients use the node's
+    /// name too. If so, the callers of this removal wait for the earlier one. (The library deletes
+    /// the node of a lock that is held too long. The holder may drop its guard meanwhile.)
+    ///
+    /// With two removals, each could read that the node is ours before the first deletes it. Then
+    /// another client could make its own node before the second delete arrives. The second delete
+    /// would hit that node, and a third client would get the lock while the other still holds it.
     fn joins_earlier(&mut self, removal: &mut Removal) -> bool {
         if removal.is_named() || !self.pending.contains(&removal.id) {
             return false;
