@@ -3,7 +3,7 @@
 //!     cargo run --example service
 //!
 //! Workers charge accounts under a lock that all hosts share, with a fencing token for the store,
-//! and try again what may pass. One thread sweeps for as long as this host holds another lock. One
+//! and try again what may pass: in an outage each call waits by itself. One thread sweeps for as long as this host holds another lock. One
 //! thread logs what becomes of the session. After three seconds the service shuts down in order.
 
 mod common;
@@ -53,7 +53,8 @@ struct Service {
 
 fn main() -> Result<()> {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
-    let session = ZkSession::connect(&common::server()?)?;
+    // The service may start before its ZooKeeper: the first calls wait for it.
+    let session = ZkSession::builder(common::server()?).connect_in_background()?;
     let service = Service {
         store: Mutex::default(),
         charging: ZkMutex::new(&session, "/zk-mutex/service/charging")?,

@@ -47,7 +47,8 @@ pub enum Error {
         /// The node. Its ACL or its parent's ACL does not allow the operation.
         path: String,
     },
-    /// ZooKeeper did not answer in time. It is unknown whether somebody holds the lock.
+    /// ZooKeeper did not answer in time. It is unknown whether somebody holds the lock. The cause
+    /// says whether that was an outage.
     Unavailable {
         /// The operation that failed.
         op: &'static str,
@@ -96,6 +97,15 @@ pub enum Error {
         /// The node; empty if there is none.
         path: String,
     },
+    /// This process was forked from the process that connected the session. It has none of the
+    /// session's threads, and none of its locks. Nothing was sent. See the chapter
+    /// [`guide::forks`](crate::guide::forks).
+    Forked {
+        /// The operation that failed.
+        op: &'static str,
+        /// The node; empty if there is none.
+        path: String,
+    },
     /// A guard of several locks was released, and the release of more than one lock failed, each
     /// for a reason of its own. The guard has given all of them up.
     Several {
@@ -135,11 +145,13 @@ pub struct HostFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The caller's deadline passed before a server answered.
+    /// The caller's time ended before a server had answered, and there was a connection then. If the
+    /// time ends in an outage, the cause is `Outage`.
     Deadline,
     /// The connection broke, or the server stopped answering, before the answer came.
     ConnectionLost,
-    /// The session has had no connection for as long as the retry policy allows
+    /// The session had no connection when the call's time ended: its own deadline or, for a call
+    /// without one, the time of the retry policy
     /// ([`RetryPolicy::max_elapsed`](crate::RetryPolicy::max_elapsed)). Each host of the connect
     /// string is here with the reason why the last attempt at it failed.
     Outage(Vec<HostFailure>),
@@ -172,6 +184,9 @@ pub enum LossReason {
     Resigned,
     /// The library's own connection thread failed; see the log.
     Internal,
+    /// This process was forked from the process that has the lock. That process may still have it;
+    /// this one does not.
+    Forked,
 }
 
 impl Error {
@@ -191,6 +206,7 @@ impl Error {
     /// | [`InconsistentLeases`](Self::InconsistentLeases) | no | set the same number in all clients |
     /// | [`Cancelled`](Self::Cancelled) | no | stop: the program has cancelled the wait |
     /// | [`Closed`](Self::Closed) | no | connect a new session |
+    /// | [`Forked`](Self::Forked) | no | connect a session in this process |
     /// | [`Several`](Self::Several) | if each of its failures is | see each failure |
     /// | [`Server`](Self::Server) | for the codes `OperationTimeout`, `ThrottledOp`, `NotReadOnly` | try again after a pause; otherwise look at the code |
     ///
@@ -231,7 +247,8 @@ impl Error {
             | Error::WouldDeadlock { .. }
             | Error::InconsistentLeases { .. }
             | Error::Cancelled { .. }
-            | Error::Closed { .. } => false,
+            | Error::Closed { .. }
+            | Error::Forked { .. } => false,
         }
     }
 }
@@ -243,13 +260,9 @@ const TRANSIENT_CODES: [&str; 3] = ["OperationTimeout", "ThrottledOp", "NotReadO
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Deadline => f.write_str("the deadline passed before a server answered"),
+            Cause::Deadline => f.write_str("the time ended before a server had answered"),
             Cause::ConnectionLost => f.write_str("the connection was lost before the answer came"),
-            Cause::Outage(hosts) => write!(
-                f,
-                "there has been no connection for as long as the retry policy allows ({})",
-                Hosts(hosts)
-            ),
+            Cause::Outage(hosts) => write!(f, "there is no connection ({})", Hosts(hosts)),
             Cause::NoProgress(d) => write!(
                 f,
                 "servers could be reached, but for {:.1} s none gave the answer that was needed, and the retry policy allows no longer wait; see whether the ensemble has a quorum",
@@ -263,7 +276,7 @@ impl fmt::Display for Cause {
 impl LossReason {
     /// In one or two words with small letters, as a label of a metric: `lease_expired`,
     /// `session_expired`, `auth_failed`, `session_closed`, `node_deleted`, `held_too_long`,
-    /// `resigned` or `internal`.
+    /// `resigned`, `internal` or `forked`.
     pub fn as_str(self) -> &'static str {
         match self {
             LossReason::LeaseExpired => "lease_expired",
@@ -274,6 +287,7 @@ impl LossReason {
             LossReason::HeldTooLong => "held_too_long",
             LossReason::Resigned => "resigned",
             LossReason::Internal => "internal",
+            LossReason::Forked => "forked",
         }
     }
 }
@@ -289,6 +303,7 @@ impl fmt::Display for LossReason {
             LossReason::HeldTooLong => "it was held for longer than its max_hold",
             LossReason::Resigned => "this process gave it up",
             LossReason::Internal => "the connection thread failed, see the log",
+            LossReason::Forked => "it belongs to the process that forked this one",
         })
     }
 }
@@ -334,6 +349,10 @@ impl fmt::Display for Error {
                 f,
                 "{op} {path}: the ACL of this node or of its parent does not allow it; check auth() and the ACL"
             ),
+            // This says nothing bad of ZooKeeper: the time may have been short.
+            Error::Unavailable { op, path, cause: cause @ Cause::Deadline } => {
+                write!(f, "{op} {path}: {cause}; it is unknown who holds the lock, try again later")
+            }
             Error::Unavailable { op, path, cause } => write!(
                 f,
                 "{op} {path}: ZooKeeper unavailable, {cause}; it is unknown who holds the lock, try again later"
@@ -342,16 +361,20 @@ impl fmt::Display for Error {
                 f,
                 "{path}: the lock is lost, {reason}; stop the work that it protects, drop its guards and lock again"
             ),
-            Error::WouldDeadlock { path, why } => write!(f, "lock {path}: {why}"),
+            Error::WouldDeadlock { path, why } => write!(f, "{path}: {why}"),
             Error::InconsistentLeases { path, ours, theirs } => write!(
                 f,
                 "semaphore {path}: its node says {theirs} permits, and the settings of this client say {ours}; set the same number in all clients, \
                  or change the node's number with set_permits()"
             ),
-            Error::Cancelled { path } => write!(f, "lock {path}: the wait was cancelled"),
+            Error::Cancelled { path } => write!(f, "{path}: the wait was cancelled"),
             Error::Closed { op, path } => {
                 write!(f, "{op} {path}: the session is closed; connect a new one")
             }
+            Error::Forked { op, path } => write!(
+                f,
+                "{op} {path}: this process was forked from the process of the session; connect a session of its own"
+            ),
             Error::Several { failures } => {
                 write!(f, "{} locks failed", failures.len())?;
                 failures.iter().try_for_each(|failure| write!(f, "; {failure}"))
@@ -399,6 +422,7 @@ mod tests {
             Error::InconsistentLeases { path: path.clone(), ours: 1, theirs: 2 },
             Error::Cancelled { path: path.clone() },
             Error::Closed { op, path: path.clone() },
+            Error::Forked { op, path: path.clone() },
             Error::Several { failures: vec![server("ThrottledOp"), unavailable(Cause::Deadline)] },
             Error::Several { failures: vec![unavailable(Cause::Deadline), server("NoNode")] },
             server("OperationTimeout"),
@@ -439,6 +463,20 @@ mod tests {
                 _ => assert!(is(true) && is(false), "{name}: {answers:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_time_that_ends_before_an_answer_is_no_outage_and_an_outage_says_what_the_hosts_answer() {
+        let said = |cause| Error::Unavailable { op: "read", path: "/l".into(), cause }.to_string();
+        assert_eq!(
+            said(Cause::Deadline),
+            "read /l: the time ended before a server had answered; it is unknown who holds the lock, try again later"
+        );
+        let host = HostFailure { host: "h:2181".into(), reason: "refused".into() };
+        assert_eq!(
+            said(Cause::Outage(vec![host])),
+            "read /l: ZooKeeper unavailable, there is no connection (h:2181: refused); it is unknown who holds the lock, try again later"
+        );
     }
 
     #[test]

@@ -118,8 +118,8 @@ fn queue(children: &[&str], family: Family, pending_deletes: u8, czxids: &[u8]) 
     let timed: Vec<_> = names.iter().enumerate().map(|(at, name)| (*name, czxid(at))).collect();
     let reordered = rule::order_by_czxid(timed);
     let (numbered, timed): (Vec<_>, Vec<_>) =
-        reordered.into_iter().partition(|name| !rule::needs_czxid(name.sequence));
-    let is_numbered = |name: &&Name<'_>| !rule::needs_czxid(name.sequence);
+        reordered.into_iter().partition(|name| !rule::is_unordered(name.sequence));
+    let is_numbered = |name: &&Name<'_>| !rule::is_unordered(name.sequence);
     assert!(numbered.iter().eq(ordered.iter().filter(is_numbered)));
     let at = |of: &Name<'_>| names.iter().position(|name| name == of).and_then(czxid);
     assert!(timed.iter().all(|name| at(name).is_some()) && timed.is_sorted_by_key(at));
@@ -158,11 +158,10 @@ fn queue(children: &[&str], family: Family, pending_deletes: u8, czxids: &[u8]) 
     let layouts =
         [Layout::Curator, Layout::Kazoo].map(|of| names.iter().any(|name| name.layout == of));
     assert_eq!(rule::mixed(&names), layouts == [true, true]);
-    let unordered = |name: &Name<'_>| {
-        name.sequence < 0
-            || name.sequence > rule::UNORDERED_ABOVE && name.sequence <= u32::MAX.into()
-    };
+    let unordered = |name: &Name<'_>| name.sequence < 0 || name.sequence > rule::UNORDERED_ABOVE;
     assert_eq!(rule::unordered(&names), names.iter().any(unordered));
+    let used_up = |name: &Name<'_>| unordered(name) && name.sequence <= u32::MAX.into();
+    assert_eq!(rule::used_up(&names), names.iter().any(used_up));
 }
 
 /// The same as `name::parse`, but from the end of the name backwards, and each number is formatted

@@ -31,6 +31,7 @@
 //! * [`which_lock`](guide::which_lock): which lock for which purpose.
 //! * [`guarantees`](guide::guarantees): what the locks promise, and what that assumes.
 //! * [`faults`](guide::faults): what a holder and a waiter see of each fault.
+//! * [`forks`](guide::forks): what a program that forks has to know.
 //! * [`costs`](guide::costs): what each operation sends, and how fast it is.
 //! * [`interop`](guide::interop): which clients of other languages can share a lock.
 //! * [`testing`](guide::testing): how to test a program that locks.
@@ -53,8 +54,8 @@
 //!   was lost.
 //! * **Fair.** First come, first served; a release wakes only the contenders whose turn it is. (A
 //!   [`ZkExclusiveLock`] has no queue, and [`WaitStrategy::Parent`] wakes all that wait.)
-//! * **It recovers.** After any outage the session connects again by itself, and waiters go on
-//!   waiting.
+//! * **It recovers.** After any outage the session connects again by itself. Waiters go on waiting,
+//!   until their deadline or for the time of the [`RetryPolicy`].
 //!
 //! # Why a lock needs a fencing token
 //!
@@ -68,8 +69,8 @@
 //!
 //! # Threads, forks, logs
 //!
-//! [`ZkSession`] says which threads a session has, and why it does not work in a forked child. The
-//! library logs through [`log`](https://docs.rs/log): changes of sessions at level info, what an
+//! [`ZkSession`] says which threads a session has. A forked child has nothing of its parent's
+//! sessions: see [`guide::forks`]. The library logs through [`log`](https://docs.rs/log): changes of sessions at level info, what an
 //! operator should see at warn and error, and the steps of the protocol at debug.
 
 #![forbid(unsafe_code)]
@@ -93,6 +94,7 @@ mod metrics;
 #[cfg(zk_sim)]
 pub mod observed;
 mod observer;
+mod process;
 mod queue;
 mod recipes;
 mod session;
@@ -117,7 +119,7 @@ pub use recipes::election::{ElectionEvent, Leadership, ZkCandidate, ZkElection};
 pub use recipes::exclusive::{ZkExclusiveGuard, ZkExclusiveLock};
 pub use recipes::guard::Held;
 pub use recipes::multi::{Member, ZkMultiGuard, ZkMultiLock};
-pub use recipes::mutex::{PersistentLock, ZkMutex, ZkMutexGuard};
+pub use recipes::mutex::{ZkMutex, ZkMutexGuard};
 pub use recipes::rwlock::{ZkReadGuard, ZkRwLock, ZkWriteGuard};
 pub use recipes::semaphore::{ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 pub use recipes::settings::LockBuilder;

@@ -83,6 +83,10 @@ impl<'a> Limit<'a> {
         self.deadline.is_some_and(|d| Instant::now() >= d)
     }
 
+    pub(crate) fn has_deadline(&self) -> bool {
+        self.deadline.is_some()
+    }
+
     /// How long until the deadline, if there is one.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.deadline.map(|at| at.saturating_duration_since(Instant::now()))

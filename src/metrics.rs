@@ -13,7 +13,8 @@ use crate::error::LossReason;
 use crate::observer::{LockLabel, Observer, WaitOutcome};
 
 /// The reasons with which a lock or a session can be lost. Their counters exist at zero before the
-/// first loss: Prometheus does not take a counter that appears at one for an increase.
+/// first loss: Prometheus does not take a counter that appears at one for an increase. `Forked` is
+/// not among them: a forked child has no thread that could report its losses.
 const REASONS: [LossReason; 8] = [
     LossReason::LeaseExpired,
     LossReason::SessionExpired,

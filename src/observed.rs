@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::clock::BootTime;
+use crate::error::LossReason;
 use crate::local::registry;
 use crate::queue::HeldNode;
 use crate::recipes::guard::Held;
@@ -101,6 +102,11 @@ impl Observed {
         generation.lease.would_be_held(&node, BootTime::default() + boot_time)
     }
 
+    /// Why the node is marked as lost; `None` if it is not, or is not held any more.
+    pub fn lost_reason(&self) -> Option<LossReason> {
+        self.node.upgrade()?.loss()
+    }
+
     /// Whether the node is marked as lost, or is not held any more.
     pub fn is_told_lost(&self) -> bool {
         self.node.upgrade().is_none_or(|node| node.loss().is_some())
@@ -112,6 +118,11 @@ impl Observed {
 pub struct Kept {
     /// Pending deletes: nodes that must be deleted and may still exist.
     pub pending_deletes: usize,
+    /// Creates without an answer that have made no node and may still be done. They are forgotten
+    /// after some time.
+    pub late_creates: usize,
+    /// Nodes with a common name whose creates were acknowledged and whose end was not seen.
+    pub common_names: usize,
     /// Background operations: deletes, sweeps, and watches to be set.
     pub background: usize,
     /// Callers whose requests are not answered.

@@ -12,6 +12,7 @@ use crate::error::{Error, LossReason, Result};
 use crate::observer::{EventQueue, LockEvent, LockLabel, WaitEnd, WaitOutcome};
 use crate::queue::HeldNode;
 use crate::session::SessionEvent;
+use crate::wait::UserCall;
 use crate::world::Instant;
 use crate::world::atomic::{AtomicU64, Ordering};
 
@@ -122,16 +123,18 @@ impl LockRecord {
         }
     }
 
-    /// Counts a call for the lock, from now to the outcome of `take`. `take` calls
+    /// Counts `call` as a call for this lock, from now to the outcome of `take`. `take` calls
     /// [`WaitRecord::acquired`] when it has the lock.
     pub(crate) fn wait<T>(
         self: &Arc<Self>,
+        call: &UserCall,
         take: impl FnOnce(&WaitRecord<'_>) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         self.begun.fetch_add(1, Ordering::Relaxed);
         let is_reported = self.events.as_ref().is_some_and(|events| events.wait_began(&self.label));
         let wait = WaitRecord {
             record: self,
+            call,
             since: is_reported.then(Instant::now),
             contention: Cell::new(Contention::None),
             is_handed_over: Cell::new(false),
@@ -168,6 +171,7 @@ impl LockRecord {
 /// One call for a lock. It is not yet ended, or ends with its drop, also by a panic.
 pub(crate) struct WaitRecord<'a> {
     record: &'a Arc<LockRecord>,
+    pub(crate) call: &'a UserCall,
     /// When it began; `None` if it is not reported.
     since: Option<Instant>,
     contention: Cell<Contention>,
@@ -200,6 +204,7 @@ impl WaitRecord<'_> {
     }
 
     fn count_contention(&self) {
+        self.call.found_contention();
         if self.contention.get() == Contention::None {
             self.contention.set(Contention::Counted);
             self.record.contended.fetch_add(1, Ordering::Relaxed);
@@ -321,4 +326,36 @@ impl Holds {
 
 fn one(is_reported: bool) -> u64 {
     1 | u64::from(is_reported) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ZkSession;
+    use crate::session::generation::Removal;
+    use crate::session::leased_node::LeasedNode;
+    use zk_test_server::TestServer;
+
+    /// The node is lost between its grant and the end of the call, when no hold is counted on it
+    /// yet.
+    #[test]
+    fn a_hold_that_is_lost_before_its_call_returns_counts_as_lost() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        let leased = LeasedNode::new("/l/n".into(), 5, 0, Box::new(|| ()));
+        generation.grant(&leased).unwrap();
+        let removal = Removal::named("/l/n".into(), "id".into());
+        let held = HeldNode::new(&generation, leased, removal);
+        let label = LockLabel { recipe: "mutex", name: String::new(), path: "/l".into() };
+        let record = LockRecord::new(label, None);
+        let taken = record.wait(&UserCall::new("lock"), |wait| {
+            held.seen_gone();
+            Ok(Some(wait.acquired(&held, &[])))
+        });
+        let stats = record.stats();
+        assert_eq!((stats.held, stats.lost), (0, 1));
+        taken.unwrap().unwrap().released(&held);
+        assert_eq!(record.stats(), stats);
+    }
 }

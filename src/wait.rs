@@ -1,6 +1,7 @@
 //! `Wait`: how long a call waits for a lock, as the program says it. Each recipe's `.._with` call
 //! takes it.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use crate::cancel::CancelToken;
@@ -40,11 +41,12 @@ use crate::world::Instant;
 ///
 /// # What the call returns
 ///
-/// * `Ok(None)` when the timeout or the deadline passed and somebody else was ahead all that time.
-///   A wait that has neither never gives `None`.
+/// * `Ok(None)` when the timeout or the deadline passed and the call has found somebody else ahead:
+///   in a server's answer, or in this process. A wait that has neither never gives `None`.
 /// * [`Error::Unavailable`](crate::Error::Unavailable) when the timeout or the deadline passed in
-///   an outage, or before the server answered. A wait that has neither gives this error too, when
-///   an outage lasts longer than the session's [`RetryPolicy`](crate::RetryPolicy) allows.
+///   an outage, or before a server had answered. A wait that has neither gives this error too, when
+///   an outage lasts longer than the session's [`RetryPolicy`](crate::RetryPolicy) allows. With a
+///   timeout or a deadline the call waits in an outage until then, and not for less.
 /// * [`Error::Cancelled`](crate::Error::Cancelled) when the token was cancelled before the call had
 ///   the lock. If the token was cancelled before the call, the call ends at once.
 ///
@@ -68,6 +70,33 @@ pub(crate) enum Mode {
     Wait,
 }
 
+/// One call of the program for a lock, as all its steps see it: the wait in this process, and the
+/// requests for this lock or for each member of a multi-lock.
+pub(crate) struct UserCall {
+    /// The name of the call, for its errors.
+    pub(crate) op: &'static str,
+    pub(crate) begun: Instant,
+    is_contended: Cell<bool>,
+}
+
+impl UserCall {
+    /// A call that begins now.
+    pub(crate) fn new(op: &'static str) -> Self {
+        UserCall { op, begun: Instant::now(), is_contended: Cell::new(false) }
+    }
+
+    /// Somebody else was found ahead: an answer of a server has shown it, or another thread of this
+    /// process has it.
+    pub(crate) fn found_contention(&self) {
+        self.is_contended.set(true);
+    }
+
+    /// Whether somebody else was ahead at some moment of this call.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.is_contended.get()
+    }
+}
+
 impl Wait {
     /// Waits until the call has the lock, however long others hold it. The default.
     pub fn forever() -> Self {
@@ -77,8 +106,10 @@ impl Wait {
     /// Waits for this time at most, counted from the beginning of the call.
     ///
     /// With a timeout of zero the call asks once, as [`try_lock`](crate::ZkMutex::try_lock) does.
-    /// It waits for the server's answer, for up to a sixth of the session timeout. It does not wait
-    /// until another holder releases the lock. If the timeout is not zero, but shorter than a round
+    /// It waits for the server's answer, for up to a sixth of the session timeout; without a
+    /// connection it ends at once with [`Error::Unavailable`](crate::Error::Unavailable), unless
+    /// this process knows the answer (see [`until`](Self::until)). It does not wait until another
+    /// holder releases the lock. If the timeout is not zero, but shorter than a round
     /// trip, the call mostly gives [`Error::Unavailable`](crate::Error::Unavailable).
     ///
     /// ```
@@ -95,8 +126,8 @@ impl Wait {
     ///
     /// * `Ok(Some(..))` if this thread holds the lock already, if the node of a mutex was
     ///   [kept](crate::LockBuilder::keep) and no thread has it, or if the candidate leads.
-    /// * `Ok(None)` if another thread of this process holds the lock or, for a candidate, if the
-    ///   server has shown that another candidate leads.
+    /// * `Ok(None)` if another thread of this process holds the lock or is ahead or, for a candidate,
+    ///   if the server has shown that another candidate leads.
     /// * Otherwise [`Error::Unavailable`](crate::Error::Unavailable).
     ///
     /// ```

@@ -17,6 +17,7 @@ pub(crate) use zk_sim_runtime::library::*;
 #[cfg(not(zk_sim))]
 #[allow(unused_imports)] // one list for all features and platforms
 mod real {
+    use std::cell::Cell;
     use std::io;
     use std::net::{SocketAddr, ToSocketAddrs};
     use std::time::{Duration, SystemTime};
@@ -29,6 +30,7 @@ mod real {
     pub(crate) use crossbeam_channel::{
         Receiver, RecvTimeoutError, Select, Sender, TrySendError, bounded, never, unbounded,
     };
+    pub(crate) use forkguard::Guard as ForkGuard;
     pub(crate) use mio::net::TcpStream;
     pub(crate) use mio::{Events, Interest, Poll, Registry, Token, Waker};
     pub(crate) use parking_lot::Mutex;
@@ -61,7 +63,6 @@ mod real {
 
     /// The calling thread's id.
     pub(crate) fn this_thread() -> thread::ThreadId {
-        use std::cell::Cell;
         thread_local! {
             /// It needs no destructor, so the destructors of all other thread-locals can use it.
             static THIS: Cell<Option<thread::ThreadId>> = const { Cell::new(None) };
@@ -75,6 +76,26 @@ mod real {
                 id
             })
         })
+    }
+
+    thread_local! {
+        static IS_OWN: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Starts a thread of the library. Each thread of the library is started here.
+    pub(crate) fn spawn_own<T: Send + 'static>(
+        name: String,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<thread::JoinHandle<T>> {
+        thread::Builder::new().name(name).spawn(move || {
+            IS_OWN.set(true);
+            body()
+        })
+    }
+
+    /// Whether the calling thread is one of the library's, and not one of the application's.
+    pub(crate) fn is_own_thread() -> bool {
+        IS_OWN.get()
     }
 
     /// Host and process id, so that an operator can find this process.
@@ -104,9 +125,8 @@ mod real {
         fastrand::shuffle(items);
     }
 
-    /// What an event loop waits for at a connected socket. These functions replace the registry's
-    /// own methods, which call the application's logger. The callers here have a lock, and a logger
-    /// may block or panic.
+    /// What an event loop waits for at a socket. These functions replace the registry's own methods,
+    /// which call the application's logger: it may block or panic, and the event loop must not.
     #[cfg(unix)]
     pub(crate) mod socket {
         use std::io;
@@ -153,6 +173,26 @@ mod real {
                 Err(Errno::INTR) => Ok(false),
                 Err(e) => Err(e.into()),
             }
+        }
+    }
+
+    /// On this platform the registry's own method is the only one. It calls the application's logger
+    /// at the level `trace`.
+    #[cfg(not(unix))]
+    pub(crate) mod socket {
+        use std::io;
+
+        use mio::{Interest, Registry, Token};
+
+        use super::TcpStream;
+
+        pub(crate) fn register(
+            socket: &mut TcpStream,
+            registry: &Registry,
+            token: Token,
+            interest: Interest,
+        ) -> io::Result<()> {
+            registry.register(socket, token, interest)
         }
     }
 }

@@ -9,6 +9,9 @@ pub mod guarantees {}
 #[doc = include_str!("faults.md")]
 pub mod faults {}
 
+#[doc = include_str!("forks.md")]
+pub mod forks {}
+
 #[doc = include_str!("interop.md")]
 pub mod interop {}
 

@@ -33,9 +33,6 @@ pub(crate) struct LocalHold {
     turn: Arc<AtomicU64>,
 }
 
-/// The turn of a lost hold: none. The local queue counts turns from one.
-const NO_TURN: u64 = 0;
-
 impl<S: Send + 'static> LocalLock<S> {
     pub(crate) fn new(queue: Queue) -> Self {
         let keeper = Keeper::new(queue.dir().to_owned());
@@ -73,7 +70,7 @@ impl<S: Send + 'static> LocalLock<S> {
                 let (turns, turn, losses) =
                     (self.turns.clone(), turn_of_hold.clone(), self.losses.clone());
                 Box::new(move || {
-                    turns.leave(turn.swap(NO_TURN, Ordering::AcqRel));
+                    turns.leave(turn.fetch_add(0, Ordering::AcqRel));
                     losses.notify(&(), true);
                 }) as OnLoss
             };
@@ -111,12 +108,12 @@ impl<S: Send + 'static> LocalLock<S> {
         on_loss: &dyn Fn() -> OnLoss,
     ) -> Result<Option<HeldNode>> {
         self.queue.acquire(&QueueRequest {
+            call: request.wait.call,
             core: request.session.core(),
             kind,
             mode: request.mode,
             limit: request.limit,
             on_overdue: None,
-            contended: turn.contended,
             warn_after: request.warn_after,
             data: request.data,
             on_id: &|_| (),
@@ -172,11 +169,16 @@ impl<S: Send + 'static> LocalLock<S> {
 impl LocalHold {
     /// Another thread takes the hold over, with its turn. False: the hold is lost.
     ///
-    /// A loss marks the hold first, and then swaps its turn for `NO_TURN` and ends that turn. Of
-    /// two swaps one is first. If the swap here is first, the loss finds this turn and ends it. If
-    /// the swap of the loss is first, this thread finds the mark. A store here, and a load there,
-    /// could both miss what the other thread has just written: the hold would be lost and keep its
-    /// turn, and no other thread of this process would get the lock until the guard is dropped.
+    /// A loss marks the hold first, and then reads its turn, by a `fetch_add` of 0, and ends that
+    /// turn. Of the swap here and that `fetch_add` one is first. If the swap is first, the loss finds
+    /// this turn and ends it. If the `fetch_add` is first, this thread finds the mark. A store here,
+    /// or a load there, could both miss what the other thread has just written: the hold would be
+    /// lost and keep its turn, and no other thread of this process would get the lock until the guard
+    /// is dropped.
+    ///
+    /// The loss leaves the number where it is: a thread may drop its guard before the loss has ended
+    /// the turn, and ends the turn itself then. Otherwise its next `try_lock` would find that the
+    /// lock is taken, by nobody but itself.
     fn is_taken_over(&self, turn: u64) -> bool {
         self.turn.swap(turn, Ordering::AcqRel);
         let is_held = self.node.is_held();

@@ -7,6 +7,7 @@
 //! waiters, as long as they want a share.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 use crate::limit::{Ended, Limit};
 use crate::world::{Instant, Mutex, Sender, bounded};
@@ -70,9 +71,8 @@ pub(crate) enum TurnOutcome<H, S> {
     Share(S),
     /// Somebody holds the lock, or is ahead at the server, and this thread only tries.
     Busy,
-    Deadline {
-        contended: bool,
-    },
+    /// The time is over, or `look` has ended the wait. Another thread was ahead until now.
+    Deadline,
     Cancelled,
 }
 
@@ -92,14 +92,14 @@ impl<H, S> LocalQueue<H, S> {
     /// Waits for the turn. A thread that only tries waits too, until it is known whether the thread
     /// whose turn it is gets the lock.
     ///
-    /// `report` is called when the wait begins, and again at the time that it gave before, until
-    /// the wait ends.
+    /// `look` is called when the wait begins, and again at the time that it gave before, until the
+    /// wait ends. It may also end the wait.
     pub(crate) fn enter(
         &self,
         is_try: bool,
         wants: Wants,
         limit: &Limit<'_>,
-        report: &dyn Fn() -> Option<Instant>,
+        look: &dyn Fn() -> ControlFlow<(), Option<Instant>>,
     ) -> TurnOutcome<H, S> {
         let (number, seen, receiver) = {
             let mut state = self.0.lock();
@@ -119,10 +119,10 @@ impl<H, S> LocalQueue<H, S> {
             (number, state.contended - u64::from(is_contended), receiver)
         };
         let end = loop {
-            let report_at = report();
-            match report_at.map_or(*limit, |at| limit.or_at(at)).recv(&receiver) {
+            let ControlFlow::Continue(look_at) = look() else { break Ended::Deadline };
+            match look_at.map_or(*limit, |at| limit.or_at(at)).recv(&receiver) {
                 Ended::Got(message) => return self.outcome(message, number, seen),
-                Ended::Deadline if report_at.is_some() && !limit.is_past() => {}
+                Ended::Deadline if look_at.is_some() && !limit.is_past() => {}
                 Ended::Deadline | Ended::Disconnected => break Ended::Deadline::<()>,
                 Ended::Cancelled => break Ended::Cancelled,
             }
@@ -138,7 +138,7 @@ impl<H, S> LocalQueue<H, S> {
         }
         match end {
             Ended::Cancelled => TurnOutcome::Cancelled,
-            _ => TurnOutcome::Deadline { contended: state.contended > seen },
+            _ => TurnOutcome::Deadline,
         }
     }
 
@@ -254,11 +254,15 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    fn never_looks() -> ControlFlow<(), Option<Instant>> {
+        ControlFlow::Continue(None)
+    }
+
     fn turn(
         t: &LocalQueue<&'static str, &'static str>,
         limit: &Limit<'_>,
     ) -> (u64, Option<&'static str>) {
-        match t.enter(false, Wants::All, limit, &|| None) {
+        match t.enter(false, Wants::All, limit, &never_looks) {
             TurnOutcome::Turn { number, handed, .. } => (number, handed),
             _ => panic!("no turn"),
         }
@@ -297,26 +301,43 @@ mod tests {
         assert_eq!(t.phase(), None);
     }
 
+    /// The thread before held the lock. The next one only asks for it, so another thread that only
+    /// tries is not told that the lock is taken: it waits until that is known.
     #[test]
-    fn a_deadline_says_whether_anybody_held_the_lock() {
+    fn a_turn_that_is_passed_on_is_no_hold_yet() {
         let t = LocalQueue::<&str, &str>::default();
-        let (number, _) = turn(&t, &Limit::NONE);
-        let short = || Limit::after(Duration::from_millis(5));
-        assert!(matches!(
-            t.enter(false, Wants::All, &short(), &|| None),
-            TurnOutcome::Deadline { contended: false }
-        ));
-        t.set_phase(number, TurnPhase::Held);
-        assert!(matches!(
-            t.enter(false, Wants::All, &short(), &|| None),
-            TurnOutcome::Deadline { contended: true }
-        ));
-        t.set_phase(number, TurnPhase::Requesting);
-        assert!(matches!(
-            t.enter(false, Wants::All, &short(), &|| None),
-            TurnOutcome::Deadline { contended: false }
-        ));
-        assert_eq!(t.pass(number, "nobody waits"), Err("nobody waits"));
+        let (first, _) = turn(&t, &Limit::NONE);
+        t.set_phase(first, TurnPhase::Held);
+        std::thread::scope(|s| {
+            let next = s.spawn(|| turn(&t, &Limit::NONE));
+            wait_for(&t, 1);
+            t.leave(first);
+            let (number, handed) = next.join().unwrap();
+            assert_eq!((handed, t.phase()), (None, Some(TurnPhase::Requesting)));
+            let limit = Limit::after(Duration::from_millis(5));
+            assert!(matches!(
+                t.enter(true, Wants::All, &limit, &never_looks),
+                TurnOutcome::Deadline
+            ));
+            t.leave(number);
+        });
+    }
+
+    #[test]
+    fn a_wait_is_looked_at_when_it_wants_and_may_be_ended() {
+        let t = LocalQueue::<&str, &str>::default();
+        let _ = turn(&t, &Limit::NONE);
+        let looks = std::cell::Cell::new(0);
+        let look = || {
+            looks.set(looks.get() + 1);
+            if looks.get() == 3 {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(Some(Instant::now() + Duration::from_millis(5)))
+        };
+        let end = t.enter(false, Wants::All, &Limit::NONE, &look);
+        assert!(matches!(end, TurnOutcome::Deadline));
+        assert_eq!((looks.get(), t.0.lock().queue.len()), (3, 0));
     }
 
     #[test]
@@ -327,7 +348,7 @@ mod tests {
         std::thread::scope(|s| {
             let next = s.spawn(|| {
                 matches!(
-                    t.enter(false, Wants::All, &Limit::NONE, &|| None),
+                    t.enter(false, Wants::All, &Limit::NONE, &never_looks),
                     TurnOutcome::Turn { contended: true, .. }
                 )
             });
@@ -343,16 +364,16 @@ mod tests {
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
             let one = s.spawn(|| {
-                matches!(t.enter(true, Wants::All, &Limit::NONE, &|| None), TurnOutcome::Busy)
+                matches!(t.enter(true, Wants::All, &Limit::NONE, &never_looks), TurnOutcome::Busy)
             });
             wait_for(&t, 1);
             t.set_phase(number, TurnPhase::Held);
             assert!(one.join().unwrap());
         });
-        assert!(matches!(t.enter(true, Wants::All, &Limit::NONE, &|| None), TurnOutcome::Busy));
+        assert!(matches!(t.enter(true, Wants::All, &Limit::NONE, &never_looks), TurnOutcome::Busy));
         t.leave(number);
         assert!(matches!(
-            t.enter(true, Wants::All, &Limit::NONE, &|| None),
+            t.enter(true, Wants::All, &Limit::NONE, &never_looks),
             TurnOutcome::Turn { .. }
         ));
     }
@@ -366,9 +387,9 @@ mod tests {
             let (number, _) = turn(&t, &Limit::NONE);
             std::thread::scope(|s| {
                 s.spawn(|| {
-                    match t.enter(false, Wants::All, &Limit::after(Duration::ZERO), &|| None) {
+                    match t.enter(false, Wants::All, &Limit::after(Duration::ZERO), &never_looks) {
                         TurnOutcome::Turn { number, .. } => t.leave(number),
-                        TurnOutcome::Deadline { .. } => t.leave(number),
+                        TurnOutcome::Deadline => t.leave(number),
                         _ => panic!("neither the turn nor the deadline"),
                     }
                 });
@@ -400,7 +421,7 @@ mod tests {
         std::thread::scope(|s| {
             let waiter = s.spawn(|| {
                 matches!(
-                    t.enter(false, Wants::All, &Limit::cancelled_by(&token), &|| None),
+                    t.enter(false, Wants::All, &Limit::cancelled_by(&token), &never_looks),
                     TurnOutcome::Cancelled
                 )
             });
@@ -420,8 +441,8 @@ mod tests {
         assert_eq!(t.pass(old, "late"), Err("late"));
         t.leave(old);
         assert!(matches!(
-            t.enter(false, Wants::All, &Limit::after(Duration::ZERO), &|| None),
-            TurnOutcome::Deadline { .. }
+            t.enter(false, Wants::All, &Limit::after(Duration::ZERO), &never_looks),
+            TurnOutcome::Deadline
         ));
         t.leave(new);
     }
@@ -431,13 +452,14 @@ mod tests {
         let t = LocalQueue::<&str, &str>::default();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
-            let reader = s.spawn(|| match t.enter(false, Wants::Share, &Limit::NONE, &|| None) {
-                TurnOutcome::Turn { number, handed, .. } => {
-                    t.leave(number);
-                    handed
-                }
-                _ => panic!("no turn"),
-            });
+            let reader =
+                s.spawn(|| match t.enter(false, Wants::Share, &Limit::NONE, &never_looks) {
+                    TurnOutcome::Turn { number, handed, .. } => {
+                        t.leave(number);
+                        handed
+                    }
+                    _ => panic!("no turn"),
+                });
             wait_for(&t, 1);
             let writer = s.spawn(|| turn(&t, &Limit::NONE).1);
             wait_for(&t, 2);
@@ -452,7 +474,7 @@ mod tests {
         let t = LocalQueue::<&str, &str>::default();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
-            let sharer = |is_try| match t.enter(is_try, Wants::Share, &Limit::NONE, &|| None) {
+            let sharer = |is_try| match t.enter(is_try, Wants::Share, &Limit::NONE, &never_looks) {
                 TurnOutcome::Share(share) => share,
                 TurnOutcome::Turn { number, .. } => {
                     t.leave(number);

@@ -60,8 +60,8 @@ impl<H> Reentry<H> {
         self.0.lock().get(&thread).map_or(0, |hold| hold.guards.load(Ordering::Relaxed))
     }
 
-    /// Whether `is` is true for the hold of any thread. It is called outside the mutex: `is` may be
-    /// the first to see a loss, which is then logged, and a logger may block.
+    /// Whether `is` is true for the hold of any thread. It is called outside the mutex: if `is` is
+    /// the first to see a loss, it notifies the holders, which takes other mutexes.
     pub(crate) fn any(&self, is: impl Fn(&H) -> bool) -> bool {
         let holds: Vec<_> = self.0.lock().values().cloned().collect();
         holds.iter().any(|hold| is(hold))

@@ -11,9 +11,10 @@ use std::collections::hash_map::Entry;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
+use crate::process::{PerProcess, Process};
 use crate::world::{HashMap, LazyLock, Mutex};
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::default);
+static REGISTRY: LazyLock<PerProcess<Registry>> = LazyLock::new(PerProcess::default);
 
 /// Where a lock is: a path of an ensemble. Ordered by ensemble, then path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,19 +41,35 @@ impl LockKey {
     }
 }
 
-/// What the locks of one path on one session share, until the last of them is gone.
-pub(crate) struct Interned<T> {
-    shared: T,
-    dir: Arc<str>,
-    registry: &'static Registry,
+/// What the locks of one path on one session share, until the last of them is gone. In a forked
+/// child of their process it is never dropped: it has the holds of the parent.
+pub(crate) struct Shared<T>(Arc<Interned<T>>);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Shared(self.0.clone())
+    }
 }
 
-impl<T> Deref for Interned<T> {
+impl<T> Deref for Shared<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.shared
+        &self.0.shared
     }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        self.0.process.keeps(&self.0);
+    }
+}
+
+struct Interned<T> {
+    process: Process,
+    shared: T,
+    dir: Arc<str>,
+    registry: &'static Registry,
 }
 
 impl<T> Drop for Interned<T> {
@@ -70,14 +87,14 @@ pub(crate) fn intern<T: Send + Sync + 'static>(
     session: u64,
     recipe: &'static str,
     make: impl FnOnce() -> T,
-) -> Result<Arc<Interned<T>>, &'static str> {
-    REGISTRY.intern(key, session, recipe, make)
+) -> Result<Shared<T>, &'static str> {
+    REGISTRY.get().intern(key, session, recipe, make)
 }
 
 /// How many paths have a lock in this process.
 #[cfg(zk_sim)]
 pub(crate) fn len() -> usize {
-    REGISTRY.0.lock().len()
+    REGISTRY.get().0.lock().len()
 }
 
 /// The entries by path, so that no operation reads the entries of other paths: there may be a
@@ -100,7 +117,7 @@ impl Registry {
         session: u64,
         recipe: &'static str,
         make: impl FnOnce() -> T,
-    ) -> Result<Arc<Interned<T>>, &'static str> {
+    ) -> Result<Shared<T>, &'static str> {
         let mut all = self.0.lock();
         let users = all.get(&key.dir).map_or(&[][..], Vec::as_slice);
         let is_other = |user: &&User| {
@@ -115,9 +132,10 @@ impl Registry {
         // the downcast gives it back.
         if let Some(found) = own.find_map(|user| user.shared.upgrade()) {
             drop(all);
-            return found.downcast().map_err(|_| recipe);
+            return found.downcast().map(Shared).map_err(|_| recipe);
         }
-        let made = Arc::new(Interned { shared: make(), dir: key.dir.clone(), registry: self });
+        let (process, dir) = (Process::default(), key.dir.clone());
+        let made = Arc::new(Interned { process, shared: make(), dir, registry: self });
         let shared = Arc::downgrade(&made) as Weak<dyn Any + Send + Sync>;
         all.entry(key.dir.clone()).or_default().push(User {
             key: key.clone(),
@@ -125,7 +143,7 @@ impl Registry {
             recipe,
             shared,
         });
-        Ok(made)
+        Ok(Shared(made))
     }
 
     fn remove_dead(&self, dir: &Arc<str>) {
@@ -156,10 +174,10 @@ mod tests {
         let registry = registry();
         let (here, there) = (key("a:1", "/l"), key("a:1", "/m"));
         let make = |key: &LockKey, session, made| {
-            **registry.intern(key, session, "mutex", || made).unwrap()
+            *registry.intern(key, session, "mutex", || made).unwrap()
         };
         let first = registry.intern(&here, 1, "mutex", || 1).unwrap();
-        assert_eq!(**first, 1);
+        assert_eq!(*first, 1);
         assert_eq!((make(&here, 1, 2), make(&here, 2, 3), make(&there, 1, 4)), (1, 3, 4));
         drop(first);
         assert_eq!(make(&here, 1, 5), 5);
@@ -208,7 +226,7 @@ mod tests {
                 scope.spawn(|| registry.intern(&here, 1, "mutex", || 2).unwrap()).join().unwrap()
             });
             let again = registry.intern(&here, 1, "mutex", || 3).unwrap();
-            assert!(Arc::ptr_eq(&new, &again));
+            assert!(Arc::ptr_eq(&new.0, &again.0));
         }
         assert!(registry.0.lock().is_empty());
     }

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use super::registry::LockKey;
+use crate::process::PerProcess;
 use crate::world::thread::ThreadId;
 use crate::world::{HashMap, LazyLock, Mutex};
 
 /// The locks that each thread of this process holds, whatever the session. They are found by path,
 /// so that for a thread that holds very many locks only those of one path are compared.
-static HELD: LazyLock<Mutex<HashMap<ThreadId, Paths>>> = LazyLock::new(Mutex::default);
+static HELD: LazyLock<PerProcess<Mutex<HashMap<ThreadId, Paths>>>> =
+    LazyLock::new(PerProcess::default);
 
 type Paths = HashMap<Arc<str>, Vec<SelfDeadlockDetector>>;
 
@@ -26,7 +28,7 @@ impl SelfDeadlockDetector {
     }
 
     pub(crate) fn holds(&self, thread: ThreadId) {
-        let mut all = HELD.lock();
+        let mut all = HELD.get().lock();
         let held = all.entry(thread).or_default().entry(self.key.dir.clone()).or_default();
         if !held.iter().any(|other| self.is_myself(other)) {
             held.push(self.clone());
@@ -34,7 +36,7 @@ impl SelfDeadlockDetector {
     }
 
     pub(crate) fn released(&self, thread: ThreadId) {
-        let mut all = HELD.lock();
+        let mut all = HELD.get().lock();
         let Some(paths) = all.get_mut(&thread) else { return };
         if let Some(held) = paths.get_mut(&self.key.dir) {
             held.retain(|other| !self.is_myself(other));
@@ -67,7 +69,7 @@ impl SelfDeadlockDetector {
 
     /// Whether `thread` holds this lock through a session for which `is` is true.
     fn any(&self, thread: ThreadId, is: impl Fn(&SelfDeadlockDetector) -> bool) -> bool {
-        let all = HELD.lock();
+        let all = HELD.get().lock();
         let mut held =
             all.get(&thread).and_then(|paths| paths.get(&self.key.dir)).into_iter().flatten();
         held.any(|other| self.key.is_same(&other.key) && is(other))

@@ -5,12 +5,14 @@
 //! thread handed over, contention, or an error.
 
 use std::cell::Cell;
+use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::queue::{LocalQueue, TurnOutcome, TurnPhase, Wants};
-use crate::error::{Cause, Error, Result};
+use crate::error::{Error, Result};
 use crate::limit::{Limit, Overlong};
+use crate::queue::call::end_of_time;
 use crate::session::lease::HoldBounds;
 use crate::session::{SessionState, ZkSession};
 use crate::stats::WaitRecord;
@@ -30,7 +32,10 @@ pub(crate) struct LocalRequest<'a> {
     pub(crate) session: &'a ZkSession,
     /// The lock's path, as the user gave it.
     pub(crate) path: &'a str,
+    /// Whether the request waits: for its turn, and at the server.
     pub(crate) mode: Mode,
+    /// Whether the caller waits. A request may wait for a caller that only tries.
+    pub(crate) caller: Mode,
     pub(crate) limit: Limit<'a>,
     /// The data of a node that is made for this request.
     pub(crate) data: &'a [u8],
@@ -47,8 +52,6 @@ pub(crate) struct LocalRequest<'a> {
 pub(crate) struct Turn<'a, H, S> {
     queue: &'a Arc<LocalQueue<H, S>>,
     pub(crate) number: u64,
-    /// Somebody held the lock, or was ahead at the server, while this thread waited for its turn.
-    pub(crate) contended: bool,
 }
 
 /// What a wait for a turn led to.
@@ -60,15 +63,14 @@ pub(crate) enum Admission<'a, H, S> {
 }
 
 impl<'a, H, S> Turn<'a, H, S> {
-    /// Waits for a turn in `queue`. `None`: somebody else has the lock, and this was not only known
-    /// from before an outage.
+    /// Waits for a turn in `queue`. `None`: contention, as [`end_of_time`] says.
     pub(crate) fn wait(
         queue: &'a Arc<LocalQueue<H, S>>,
         request: &LocalRequest<'_>,
         wants: Wants,
     ) -> Result<Option<Admission<'a, H, S>>> {
-        let overlong = Cell::new(None);
-        let report = || {
+        let (overlong, given_up) = (Cell::new(None), Cell::new(None));
+        let look = || {
             let begun = || Overlong::new(Instant::now(), request.warn_after);
             let mut wait = overlong.get().unwrap_or_else(begun);
             if let Some(lasted) = wait.due() {
@@ -80,31 +82,48 @@ impl<'a, H, S> Turn<'a, H, S> {
                 warn!("{path}: waiting for {seconds} s; another thread of this process {ahead}");
             }
             overlong.set(Some(wait));
-            wait.next
+            match request.outage_limit() {
+                Ok(until) => Continue([wait.next, until].into_iter().flatten().min()),
+                Err(e) => {
+                    given_up.set(Some(e));
+                    Break(())
+                }
+            }
         };
         let is_try = request.mode == Mode::Try;
-        let (number, handed, contended) = match queue.enter(is_try, wants, &request.limit, &report)
-        {
+        let (number, handed, contended) = match queue.enter(is_try, wants, &request.limit, &look) {
             TurnOutcome::Turn { number, handed, contended } => (number, handed, contended),
             TurnOutcome::Share(share) => return Ok(Some(Admission::Share(share))),
-            TurnOutcome::Busy | TurnOutcome::Deadline { contended: true } => {
-                return request.busy().map(|()| None);
+            TurnOutcome::Busy => {
+                request.wait.contended_until_now();
+                return request.end_of_time().map(|()| None);
             }
-            TurnOutcome::Deadline { contended: false } => {
-                return Err(request.unavailable(Cause::Deadline));
+            TurnOutcome::Deadline => {
+                if let Some(e) = given_up.take() {
+                    return Err(e);
+                }
+                // Another thread of this process was ahead. A thread that only tries wants to know
+                // whether that thread gets the lock, or somebody ahead of it. As long as that
+                // thread's requests have no answer, no server has said so.
+                let is_answered =
+                    || matches!(queue.phase(), Some(TurnPhase::Held | TurnPhase::Blocked));
+                if request.caller == Mode::Wait || is_answered() {
+                    request.wait.contended_until_now();
+                }
+                return request.end_of_time().map(|()| None);
             }
             TurnOutcome::Cancelled => {
                 return Err(Error::Cancelled { path: request.path.to_owned() });
             }
         };
-        let turn = Turn { queue, number, contended };
+        let turn = Turn { queue, number };
         match (contended, &handed) {
             (true, None) => request.wait.contended(),
             (true, Some(_)) => request.wait.contended_until_now(),
             (false, _) => {}
         }
         if request.session.state() == SessionState::Closed {
-            return Err(request.closed());
+            return Err(Error::Closed { op: request.wait.call.op, path: request.path.to_owned() });
         }
         Ok(Some(Admission::Turn(turn, handed)))
     }
@@ -143,24 +162,21 @@ impl LocalRequest<'_> {
         }
     }
 
-    /// Another thread or process has the lock: this was learnt from the server, directly or through
-    /// another thread. The answer may be from before an outage, and the other's hold may have ended
-    /// since. So during an outage only a valid hold of this process shows that the lock is taken;
-    /// without one this is an error.
-    fn busy(&self) -> Result<()> {
-        match self.session.state() {
-            SessionState::Connected => Ok(()),
-            SessionState::Closed => Err(self.closed()),
-            _ if (self.is_held_here)() => Ok(()),
-            _ => Err(self.unavailable(Cause::ConnectionLost)),
+    /// What the end of its time means to the request. The queue may have learnt from before an
+    /// outage that somebody else has the lock.
+    fn end_of_time(&self) -> Result<()> {
+        end_of_time(self.wait.call, self.session.core(), self.path, || (self.is_held_here)())
+    }
+
+    /// When to ask this again, if at all. An error if the request has waited in an outage for as
+    /// long as the retry policy lets it: the thread that is ahead may wait longer, until its own
+    /// deadline.
+    fn outage_limit(&self) -> Result<Option<Instant>> {
+        if self.limit.has_deadline() {
+            return Ok(None);
         }
-    }
-
-    fn closed(&self) -> Error {
-        Error::Closed { op: "lock", path: self.path.to_owned() }
-    }
-
-    fn unavailable(&self, cause: Cause) -> Error {
-        Error::Unavailable { op: "lock", path: self.path.to_owned(), cause }
+        let (op, path) = (self.wait.call.op, self.path);
+        let unavailable = |cause| Error::Unavailable { op, path: path.to_owned(), cause };
+        self.session.core().outage_limit(self.wait.call.begun).map_err(unavailable)
     }
 }

@@ -54,8 +54,11 @@ pub(super) struct Ahead {
 impl<'a> QueueAttempt<'a> {
     pub(super) fn new(queue: &'a Queue, request: &'a QueueRequest<'a>) -> Self {
         let (dir, after) = (queue.dir.as_str(), request.warn_after);
-        let call = Call::new(request.core, dir, request.limit, request.contended)
-            .reporting(WhoHolds { dir, names: rule::holders, after });
+        let call = Call::new(request.call, request.core, dir, request.limit).reporting(WhoHolds {
+            dir,
+            names: rule::holders,
+            after,
+        });
         let call = if request.on_overdue.is_some() { call.enduring() } else { call };
         QueueAttempt { queue, request, call, notifier: Notifier::new() }
     }
@@ -94,10 +97,11 @@ impl<'a> QueueAttempt<'a> {
     // ---- the steps ----
 
     /// Before a caller that only tries: one listing shows whether somebody else is in the queue, so
-    /// that nothing is written then.
+    /// that nothing is written then. It travels behind a `sync`: this is the one listing of a call
+    /// that follows no write of the call, and it may be all that the caller's "no" rests on.
     fn is_taken(&self) -> Step<bool> {
         let dir = &self.queue.dir;
-        let listed = match self.connected()?.children(dir, false, &self.request.limit) {
+        let listed = match self.connected()?.synced_children(dir, &self.request.limit) {
             Err(CallError::NoNode) => return Ok(false),
             listed => listed.map_err(|e| self.call.stop(dir, e))?,
         };
@@ -116,7 +120,8 @@ impl<'a> QueueAttempt<'a> {
         (self.request.on_id)(&id);
         let prefix = path::join(dir, &name::prefix(*layout, self.request.kind, &id));
         loop {
-            // The server does the two in order, so the listing shows our node.
+            // The server does the two in order, so the listing shows our node, and all that was
+            // acknowledged to others before it: it needs no `sync`.
             let create = create_contender(
                 &prefix,
                 &id,
@@ -130,8 +135,10 @@ impl<'a> QueueAttempt<'a> {
                 Ok((created, mut answers)) => {
                     let sequence =
                         name::parse(path::name(&created.0)).map_or(0, |own| own.sequence);
-                    let mut contender =
-                        ContenderNode::new(generation.clone(), created, id, sequence);
+                    if rule::is_half_used(sequence) {
+                        self.queue.warn_half_used();
+                    }
+                    let mut contender = ContenderNode::new(generation.clone(), created, id);
                     // If only the listing failed, `list` makes another.
                     contender.listed = answers.listed(1).ok();
                     debug!("{}: queued", contender.path);
@@ -163,7 +170,7 @@ impl<'a> QueueAttempt<'a> {
 
     /// Notes that somebody is listed ahead of us. For a caller that only tries that is the end.
     pub(super) fn blocked(&self) -> Step<()> {
-        self.call.is_contended.set(true);
+        self.call.of.found_contention();
         if self.request.mode == Mode::Try {
             return Err(Stop::Busy);
         }
@@ -174,6 +181,10 @@ impl<'a> QueueAttempt<'a> {
     /// Finds the node just ahead of ours, in the listing that came with our node or in a new one,
     /// and gives it with the connection that the listing came from. With `watch`, a new listing
     /// leaves a watch on the list.
+    ///
+    /// Either listing follows our create. So if it shows somebody ahead, that was so at some moment
+    /// since the call began, and a call whose time ends says so with right, even if the server lags
+    /// by then.
     pub(super) fn list(
         &self,
         contender: &mut ContenderNode,
@@ -194,7 +205,9 @@ impl<'a> QueueAttempt<'a> {
         let claim = Claim::of(self.request.kind);
         let ordered;
         let verdict = if rule::unordered(&names) {
-            self.queue.warn_numbers();
+            if rule::used_up(&names) {
+                self.queue.warn_numbers();
+            }
             let dated = self.queue.by_czxid(&contender.generation, names, &self.request.limit);
             ordered = dated.map_err(|e| self.call.stop(dir, e))?;
             rule::verdict_in_order(&ordered, contender.name(), claim, &is_pending_delete)
@@ -314,6 +327,7 @@ mod tests {
     use crate::limit::Limit;
     use crate::queue::name::{Kind, Layout};
     use crate::session::acl::Acl;
+    use crate::wait::UserCall;
     use zk_test_server::TestServer;
 
     /// The event comes between the listing and the wait, while another contender is ahead.
@@ -325,13 +339,14 @@ mod tests {
         for strategy in [WaitStrategy::Predecessor, WaitStrategy::Parent] {
             let dir = format!("/{strategy:?}");
             let queue = Queue::new(dir, Layout::Curator, Acl::Open).waiting(strategy);
+            let call = UserCall::new("lock");
             let within = |seconds| QueueRequest {
+                call: &call,
                 core: session.core(),
                 kind: Kind::Lock,
                 mode: Mode::Wait,
                 limit: Limit::after(Duration::from_secs(seconds)),
                 on_overdue: None,
-                contended: false,
                 warn_after: Duration::MAX,
                 data: b"",
                 on_id: &|_| (),

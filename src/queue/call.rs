@@ -19,12 +19,14 @@ use crate::session::lease::Refused;
 use crate::session::nonce;
 use crate::session::notifier::{EventMask, Notifier};
 use crate::session::retry::Retry;
+use crate::wait::UserCall;
 use crate::world::Instant;
 use zk_wire::path;
 
 /// A call that takes a lock and may wait for it: in a queue, for leases, or for the one node of an
 /// exclusive lock.
 pub(crate) struct Call<'a> {
+    pub(crate) of: &'a UserCall,
     pub(crate) core: &'a Core,
     /// The full path for its errors, unless a request for another node was refused.
     pub(crate) path: &'a str,
@@ -33,8 +35,6 @@ pub(crate) struct Call<'a> {
     /// How long the call has waited, once it waits, and where to read who holds the lock.
     overlong: Cell<Option<Overlong>>,
     who_holds: Option<WhoHolds<'a>>,
-    /// Somebody else was ahead: the server has shown it, or another thread of this process.
-    pub(crate) is_contended: Cell<bool>,
 }
 
 /// Where a waiter reads who holds the lock.
@@ -69,16 +69,9 @@ pub(crate) enum Stop {
 pub(crate) type Step<T> = StdResult<T, Stop>;
 
 impl<'a> Call<'a> {
-    pub(crate) fn new(core: &'a Core, path: &'a str, limit: Limit<'a>, is_contended: bool) -> Self {
-        Call {
-            core,
-            path,
-            limit,
-            retry: Retry::new(),
-            overlong: Cell::new(None),
-            who_holds: None,
-            is_contended: Cell::new(is_contended),
-        }
+    pub(crate) fn new(of: &'a UserCall, core: &'a Core, path: &'a str, limit: Limit<'a>) -> Self {
+        let retry = Retry::since(of.begun);
+        Call { of, core, path, limit, retry, overlong: Cell::new(None), who_holds: None }
     }
 
     /// From now on a long wait is logged, with the holders of the lock.
@@ -94,7 +87,16 @@ impl<'a> Call<'a> {
     /// The session, once it is connected.
     pub(crate) fn connected(&self) -> Step<Arc<Generation>> {
         let path = self.core.shown(self.path);
-        self.core.connected("lock", path, &self.limit, &self.retry).map_err(Stop::Fail)
+        let connected = self.core.connected(self.of.op, path, &self.limit, &self.retry);
+        connected.map_err(|e| match e {
+            Error::Unavailable { .. } if self.limit.is_past() => self.end_of_time(),
+            e => Stop::Fail(e),
+        })
+    }
+
+    fn end_of_time(&self) -> Stop {
+        let path = self.core.shown(self.path);
+        end_of_time(self.of, self.core, path, || false).map_or_else(Stop::Fail, |()| Stop::Busy)
     }
 
     /// Waits until the session in which the call has made its node is connected.
@@ -121,7 +123,7 @@ impl<'a> Call<'a> {
     pub(crate) fn overdue(&self) -> Option<Error> {
         let cause = self.core.overdue(&self.retry)?;
         let path = self.core.shown(self.path).to_owned();
-        Some(Error::Unavailable { op: "lock", path, cause })
+        Some(Error::Unavailable { op: self.of.op, path, cause })
     }
 
     /// Waits for a notification and gives its events. `None`: `until` came first.
@@ -156,13 +158,15 @@ impl<'a> Call<'a> {
     /// for its own event: if that comes first, this ends with it and logs nothing.
     fn report(&self, generation: &Generation, notifier: &Notifier, lasted: Duration) -> Ended<u8> {
         let Some(WhoHolds { dir, names, .. }) = self.who_holds else { return Ended::Deadline };
-        let list = Operation::GetChildren { path: dir, watch: false };
-        let mut listing = match self.ask(generation, notifier, &[list]) {
+        // Behind a `sync`, so that no holder is named who has let go long ago.
+        let list = [Operation::Sync, Operation::GetChildren { path: dir, watch: false }];
+        let listing = match self.ask(generation, notifier, &list) {
             Ok(answers) => answers,
             Err(ended) => return ended,
         };
         let seconds = lasted.as_secs();
-        let Some(listed) = listing.as_mut().and_then(|answers| answers.listed(0).ok()) else {
+        let listed = |answers: Answers| answers.behind_sync()?.listed(0);
+        let Some(Ok(listed)) = listing.map(listed) else {
             warn!("{dir}: waiting for {seconds} s; who holds it could not be read");
             return Ended::Deadline;
         };
@@ -219,11 +223,10 @@ impl<'a> Call<'a> {
         Ok(None)
     }
 
-    /// Renews the lease after a grant was refused, if that can help. `dir` is a directory of our
-    /// locks.
+    /// Renews the lease after a grant was refused, if that can help. An error names `dir`.
     pub(crate) fn renew(&self, refused: &Refused, generation: &Generation, dir: &str) -> Step<()> {
         match refused {
-            Refused::Stale => generation.prove(dir, &self.limit).map_err(|e| self.stop(dir, e)),
+            Refused::Stale => generation.prove(&self.limit).map_err(|e| self.stop(dir, e)),
             Refused::Over(_) => Err(self.stop(dir, CallError::Expired)),
         }
     }
@@ -271,18 +274,41 @@ impl<'a> Call<'a> {
         match e {
             CallError::ConnectionLoss => Stop::Again,
             CallError::Expired => Stop::Anew,
-            // The lock is busy only if somebody was seen ahead, and if no outage has kept us from
-            // it since.
-            CallError::Deadline
-                if self.is_contended.get() && core.state() == SessionState::Connected =>
-            {
-                Stop::Busy
-            }
-            CallError::Deadline | CallError::Cancelled => {
-                Stop::Fail(failure("lock", core, self.path, e))
-            }
-            e => Stop::Fail(failure("lock", core, path, e)),
+            CallError::Deadline => self.end_of_time(),
+            CallError::Cancelled => Stop::Fail(failure(self.of.op, core, self.path, e)),
+            e => Stop::Fail(failure(self.of.op, core, path, e)),
         }
+    }
+}
+
+/// What the end of its time means to a call for a lock: `Ok` is contention. All recipes go by this
+/// rule:
+///
+/// 1. There is no connection now: the time has ended in an outage. That is an error with what each
+///    host answers, even if somebody was ahead before the outage, who may have gone since. But
+///    while a guard of this process is valid (`is_held_here`), no server can have given the lock to
+///    anybody else: that is contention.
+/// 2. There is a connection, and somebody else was ahead at some moment of this call: that is
+///    contention, whatever request was under way when the time ended. An outage in between that is
+///    over by now changes nothing.
+/// 3. There is a connection, and no answer has come that shows whether somebody is ahead: that is
+///    an error, but no outage.
+///
+/// `path` is as the user knows it.
+pub(crate) fn end_of_time(
+    call: &UserCall,
+    core: &Core,
+    path: &str,
+    is_held_here: impl FnOnce() -> bool,
+) -> Result<()> {
+    let (op, path) = (call.op, path.to_owned());
+    match core.state() {
+        SessionState::Closed => Err(Error::Closed { op, path }),
+        SessionState::Connected if call.is_contended() => Ok(()),
+        SessionState::Connected => Err(Error::Unavailable { op, path, cause: Cause::Deadline }),
+        _ if core.is_refused() => Err(Error::Auth { op, path }),
+        _ if is_held_here() => Ok(()),
+        _ => Err(Error::Unavailable { op, path, cause: Cause::Outage(core.failures()) }),
     }
 }
 
@@ -365,7 +391,8 @@ mod tests {
         let server = TestServer::start().unwrap();
         let session = ZkSession::connect(&server.connect_string()).unwrap();
         let (events, core) = (session.subscribe(), session.core());
-        let call = Call::new(core, "/locks/orders", Limit::NONE, false);
+        let of = UserCall::new("lock");
+        let call = Call::new(&of, core, "/locks/orders", Limit::NONE);
         let old = core.generation().unwrap();
         let epoch = old.epoch();
         assert!(call.is_undisturbed(&old, epoch));
@@ -383,7 +410,8 @@ mod tests {
         let server = TestServer::start().unwrap();
         let session = ZkSession::connect(&server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
-        let call = Call::new(session.core(), "/l", Limit::NONE, false);
+        let of = UserCall::new("lock");
+        let call = Call::new(&of, session.core(), "/l", Limit::NONE);
         let mask = EventMask { gone: 1, changed: 2 };
         let grant = |path: &str, events| {
             let notifier = Notifier::new();

@@ -1,10 +1,9 @@
-//! One contender's node, made by a request for a lock. If it is dropped before it is granted or
-//! kept, it is deleted, whatever happens to the connection.
+//! One contender's node, made by a request for a lock. If it is dropped before it is granted, it is
+//! deleted, whatever happens to the connection.
 
 use std::sync::Arc;
 
 use super::held_node::HeldNode;
-use super::rule;
 use crate::session::generation::{Generation, Listed, Removal};
 use crate::session::lease::Refused;
 use crate::session::leased_node::{LeasedNode, OnLoss};
@@ -15,7 +14,6 @@ pub(crate) struct ContenderNode {
     /// The node's full path.
     pub(crate) path: String,
     pub(crate) id: String,
-    pub(crate) sequence: i64,
     /// The zxid of the create; in a downgrade's read node, that of the write which it follows.
     pub(crate) czxid: i64,
     /// The listing that came with the node, until it is used.
@@ -24,9 +22,7 @@ pub(crate) struct ContenderNode {
     pub(crate) armed_on: u64,
     /// The node's data, as the read said that set the watch.
     pub(crate) data: Vec<u8>,
-    /// If the node is deleted, it is deleted also after the end of the session.
-    pub(crate) outlives_session: bool,
-    /// The node is held or kept: its drop here must not delete it.
+    /// The node is held: its drop here must not delete it.
     is_granted: bool,
 }
 
@@ -36,18 +32,15 @@ impl ContenderNode {
         generation: Arc<Generation>,
         (path, czxid): (String, i64),
         id: String,
-        sequence: i64,
     ) -> Self {
         ContenderNode {
             generation,
             path,
             id,
-            sequence,
             czxid,
             listed: None,
             armed_on: 0,
             data: Vec::new(),
-            outlives_session: false,
             is_granted: false,
         }
     }
@@ -56,20 +49,13 @@ impl ContenderNode {
         path::name(&self.path)
     }
 
-    /// Leaves the node at the server; gives its path.
-    pub(crate) fn keep(mut self) -> String {
-        self.is_granted = true;
-        std::mem::take(&mut self.path)
-    }
-
     /// Makes the node a held one, if the lease is fresh.
     pub(crate) fn grant(&mut self, on_loss: OnLoss) -> Result<HeldNode, Refused> {
         let leased = LeasedNode::new(self.path.clone(), self.czxid, self.armed_on, on_loss);
         self.generation.grant(&leased)?;
         leased.note_data(&self.data);
         self.is_granted = true;
-        let mut removal = Removal::named(self.path.clone(), self.id.clone());
-        removal.renew_parent = rule::renews_parent(self.sequence);
+        let removal = Removal::named(self.path.clone(), self.id.clone());
         Ok(HeldNode::new(&self.generation, leased, removal))
     }
 }
@@ -77,10 +63,8 @@ impl ContenderNode {
 impl Drop for ContenderNode {
     fn drop(&mut self) {
         if !self.is_granted {
-            let mut removal =
-                Removal::named(std::mem::take(&mut self.path), std::mem::take(&mut self.id));
-            removal.outlives_session = self.outlives_session;
-            self.generation.remove(removal);
+            let (path, id) = (std::mem::take(&mut self.path), std::mem::take(&mut self.id));
+            self.generation.remove(Removal::named(path, id));
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::error::{Cause, Error, LossReason, Result};
 use crate::limit::{Ended, Limit};
 #[cfg(zk_sim)]
 use crate::observed::{self, News, Observed};
+use crate::process::Process;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Outcome, Removal};
 use crate::session::lease::HoldBounds;
@@ -78,7 +79,12 @@ impl HeldNode {
 
     /// Why the lock is lost; `None` if it is held.
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        if self.is_held() { None } else { self.leased.loss() }
+        self.generation.lease.loss(&self.leased, BootTime::now())
+    }
+
+    /// The process that holds the node.
+    pub(crate) fn process(&self) -> &Process {
+        self.generation.lease.process()
     }
 
     /// An error if the lock is lost.
@@ -186,7 +192,7 @@ impl HeldNode {
 
 impl Drop for HeldNode {
     fn drop(&mut self) {
-        if !*self.is_released.get_mut() {
+        if !*self.is_released.get_mut() && !self.process().is_forked() {
             self.release(None);
         }
     }

@@ -13,24 +13,26 @@ pub(crate) mod name;
 mod predecessor;
 mod revoke;
 pub(crate) mod rule;
-pub(crate) mod stand_in;
+pub(crate) mod snapshot;
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use self::attempt::QueueAttempt;
-pub(crate) use self::call::{Call, Step, Stop, WhoHolds, query};
+pub(crate) use self::call::{Call, Step, Stop, WhoHolds, end_of_time, query};
 pub(crate) use self::held_node::{HeldNode, Release};
 use self::name::{Family, Kind, Layout, Name};
 pub use self::predecessor::WaitStrategy;
 pub(crate) use self::revoke::revoke_contender;
+use self::snapshot::{Children, Folder, snapshot};
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::acl::Acl;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Node, Operation, Reply};
 use crate::session::leased_node::{OnLoss, REVOKE_MESSAGE};
-use crate::wait::Mode;
+use crate::wait::{Mode, UserCall};
+use crate::world::HashMap;
 use crate::world::atomic::{AtomicBool, Ordering};
 use crate::world::wall_time;
 use zk_wire::path;
@@ -51,11 +53,13 @@ pub(crate) struct Queue {
     strategy: WaitStrategy,
     has_warned_junk: AtomicBool,
     has_warned_mixed: AtomicBool,
+    has_warned_half_used: AtomicBool,
     has_warned_numbers: AtomicBool,
 }
 
 /// One request for the lock.
 pub(crate) struct QueueRequest<'a> {
+    pub(crate) call: &'a UserCall,
     pub(crate) core: &'a Core,
     /// What the request wants: this decides the name of its node, and for which nodes it waits.
     pub(crate) kind: Kind,
@@ -64,9 +68,6 @@ pub(crate) struct QueueRequest<'a> {
     /// If this is set, the request never gives up because of the retry policy. Instead this is
     /// called when the request has made no progress for as long as the policy allows to others.
     pub(crate) on_overdue: Option<&'a dyn Fn(&Error)>,
-    /// Somebody held the lock, or was ahead at the server, while this request waited for its turn
-    /// in this process.
-    pub(crate) contended: bool,
     /// After this time the log says who holds the lock.
     pub(crate) warn_after: Duration,
     pub(crate) data: &'a [u8],
@@ -111,8 +112,9 @@ impl Contender {
         Contender { name: name.to_owned(), reads, sequence, data: node.data, session_id, created }
     }
 
-    /// Whether its node belongs to no session: the lock stays held until somebody
-    /// [releases it by name](crate::ZkMutex::release_persistent).
+    /// Whether its node belongs to no session: no crash and no expiry ends it, and the lock stays
+    /// held until somebody deletes the node. This crate makes no such contender. Other clients do:
+    /// kazoo's `acquire(ephemeral=False)`, for instance.
     pub fn is_persistent(&self) -> bool {
         self.session_id == 0
     }
@@ -170,6 +172,7 @@ impl Queue {
             strategy: WaitStrategy::default(),
             has_warned_junk: AtomicBool::new(false),
             has_warned_mixed: AtomicBool::new(false),
+            has_warned_half_used: AtomicBool::new(false),
             has_warned_numbers: AtomicBool::new(false),
         }
     }
@@ -226,59 +229,58 @@ impl Queue {
 
     /// All contenders in the queue, in order.
     pub(crate) fn contenders(&self, core: &Core) -> Result<Vec<Contender>> {
-        self.list("contenders", core, |_, _| true)
+        self.list("contenders", core, |_| ())
     }
 
     /// The contenders in the queue that hold the lock: the first, and if that one reads, all that
     /// read before the first that wants to write.
     pub(crate) fn holders(&self, core: &Core) -> Result<Vec<Contender>> {
-        self.list("holders", core, |ahead, next| {
-            ahead.is_empty() || next == Kind::Read && ahead.iter().all(|contender| contender.reads)
-        })
+        self.list("holders", core, rule::keep_holders)
     }
 
-    /// The contenders in the queue, in order, up to the first for which `is_wanted` says no; it
-    /// gets the contenders ahead, and what the next one wants.
+    /// The contenders in the queue, as they are at one moment, in order; `keep` drops those that
+    /// are not wanted.
     fn list(
         &self,
         op: &'static str,
         core: &Core,
-        is_wanted: impl Fn(&[Contender], Kind) -> bool,
+        keep: fn(&mut Vec<Name<'_>>),
     ) -> Result<Vec<Contender>> {
-        // This limit is for the connection. Each request has a limit of its own, because there may
-        // be many.
-        let limit = &Limit::after(core.operation_timeout());
-        query(op, core, &self.dir, limit, |generation, at| {
-            let listed = match generation.children(&self.dir, false, &Limit::NONE) {
-                Err(CallError::NoNode) => return Ok(Vec::new()),
-                listed => listed?,
-            };
-            let mut names = self.parse(&listed.children.names());
-            if rule::unordered(&names) {
-                names = self.by_czxid(generation, names, &Limit::NONE)?;
-            } else {
-                rule::in_order(&mut names);
-            }
-            let mut all = Vec::with_capacity(names.len());
-            for name in names {
-                if !is_wanted(&all, name.kind) {
-                    break;
-                }
-                *at = path::join(&self.dir, name.full);
-                match generation.read(at, false, &Limit::NONE) {
-                    Err(CallError::NoNode) => {}
-                    node => {
-                        all.push(Contender::of(
-                            name.full,
-                            name.kind == Kind::Read,
-                            name.sequence,
-                            node?,
-                        ));
-                    }
-                }
-            }
-            Ok(all)
-        })
+        let choose = |children: &[&str]| self.choose(children, keep);
+        let folder = Folder { dir: &self.dir, choose: &choose };
+        let nodes = snapshot(op, core, &self.dir, &[folder])?.pop().unwrap_or_default();
+        Ok(self.ordered(nodes, keep))
+    }
+
+    /// The nodes that must be read to show which contenders `keep` keeps: all of them if their
+    /// order is in the nodes.
+    pub(crate) fn choose(&self, children: &[&str], keep: fn(&mut Vec<Name<'_>>)) -> Vec<String> {
+        let mut names = self.parse(children);
+        if !rule::unordered(&names) {
+            rule::in_order(&mut names);
+            keep(&mut names);
+        }
+        names.into_iter().map(|name| name.full.to_owned()).collect()
+    }
+
+    /// The contenders that `keep` keeps, of nodes that `choose` has chosen.
+    pub(crate) fn ordered(&self, nodes: Children, keep: fn(&mut Vec<Name<'_>>)) -> Vec<Contender> {
+        let full: Vec<String> = nodes.iter().map(|(name, _)| name.clone()).collect();
+        let mut names = self.parse(&full.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut nodes: HashMap<String, Node> = nodes.into_iter().collect();
+        if rule::unordered(&names) {
+            let czxid = |name: &str| nodes.get(name).map(|node| node.stat.czxid);
+            let dated = names.into_iter().map(|name| (name, czxid(name.full)));
+            names = rule::order_by_czxid(dated.collect());
+        } else {
+            rule::in_order(&mut names);
+        }
+        keep(&mut names);
+        let contender = |name: Name<'_>| {
+            let node = nodes.remove(name.full)?;
+            Some(Contender::of(name.full, name.kind == Kind::Read, name.sequence, node))
+        };
+        names.into_iter().filter_map(contender).collect()
     }
 
     /// The contenders in the queue's order, if their numbers carry none. Takes one read for each
@@ -293,7 +295,7 @@ impl Queue {
         for name in names {
             let path = path::join(&self.dir, name.full);
             let exists = || generation.call(Operation::Exists { path: &path }, limit);
-            match rule::needs_czxid(name.sequence).then(exists).transpose() {
+            match rule::is_unordered(name.sequence).then(exists).transpose() {
                 Ok(Some(Reply::Stat(stat))) => dated.push((name, Some(stat.czxid))),
                 Ok(_) | Err(CallError::NoNode) => dated.push((name, None)),
                 Err(e) => return Err(e),
@@ -321,6 +323,16 @@ impl Queue {
             );
         }
         names
+    }
+
+    fn warn_half_used(&self) {
+        if !self.has_warned_half_used.swap(true, Ordering::Relaxed) {
+            warn!(
+                "{}: more than half of its 2147483648 sequence numbers are used up. They start anew when this node is made anew: ZooKeeper deletes it when it finds it empty, if it is a container. \
+                 If somebody made it as another kind of node, delete it when nobody uses the lock, and make it again",
+                self.dir
+            );
+        }
     }
 
     fn warn_numbers(&self) {

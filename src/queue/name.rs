@@ -129,7 +129,7 @@ fn split_mark(name: &str) -> Option<(&str, Layout, Kind)> {
 
 /// The number, if it is written exactly as ZooKeeper writes it: an `i32` by Java's "%010d"
 /// (`PrepRequestProcessor.pRequest2TxnCreate`). That is ten characters with the sign, or eleven
-/// from -1000000000 down. Other servers count on, with more than ten digits.
+/// from -1000000000 down. More digits are read too, for a server that counts on.
 fn sequence(digits: &str, is_negative: bool) -> Option<i64> {
     let well_formed = match digits.len() {
         9 => is_negative,

@@ -5,7 +5,7 @@
 use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, OWN_CHANGED, OWN_GONE, QueueAttempt, SESSION};
 use super::call::Step;
 use super::contender_node::ContenderNode;
-use crate::session::generation::{CallError, Operation, Reply};
+use crate::session::generation::{CallError, Operation};
 use crate::session::notifier::EventMask;
 use crate::wait::Mode;
 
@@ -83,13 +83,11 @@ impl QueueAttempt<'_> {
         if ahead.sole {
             self.own_watched(contender, &mut answers, 1)?;
         }
-        // If the node ahead was written to since it was made, a persistent node may take its place
-        // that the listing did not show yet. So its end is no grant.
-        let sole = match answers.take(0).and_then(Reply::node) {
-            Ok(node) => ahead.sole && node.stat.version == 0,
+        match answers.take(0) {
+            Ok(_) => {}
             Err(CallError::NoNode) => return Ok(false),
             Err(e) => return Err(self.call.stop(&ahead.path, e)),
-        };
+        }
         // All watches must stand on the connection that the listing came from: what happened
         // between two connections is not known.
         if watched != epoch || generation.epoch() != epoch {
@@ -102,7 +100,7 @@ impl QueueAttempt<'_> {
             }
             // The server sends events in the order of the changes. So if our own watch stands and
             // has not fired, our node was still there when the node ahead was deleted.
-            let stood = sole && contender.armed_on == epoch && generation.epoch() == epoch;
+            let stood = ahead.sole && contender.armed_on == epoch && generation.epoch() == epoch;
             (events & AHEAD_GONE != 0).then_some(stood)
         })
     }

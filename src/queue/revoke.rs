@@ -78,9 +78,10 @@ fn revoke(core: &Core, path: &str) -> Result<Option<Vec<u8>>> {
     let mut before = None;
     query("attempt_revoke", core, path, &limit, |generation, _| {
         // The data is read before the first write, and only once. After a write whose answer was
-        // lost, a second read would find our own message.
+        // lost, a second read would find our own message. A server that lags may not have the node
+        // yet: so the read travels behind a `sync`.
         if before.is_none() {
-            before = match generation.read(path, false, &limit) {
+            before = match generation.synced_read(path, false, &limit) {
                 Ok(node) => Some(Some(Contender::of("", false, 0, node))),
                 // The node's ACL may allow us to write but not to read.
                 Err(CallError::NoAuth) => Some(None),

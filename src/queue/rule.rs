@@ -4,15 +4,16 @@
 use super::name::{self, Family, Kind, Layout, Name};
 
 /// Numbers above this use up more than half of all numbers.
-const RENEW_PARENT_ABOVE: i64 = 1 << 30;
+const HALF: i64 = 1 << 30;
 
 /// Numbers above this carry no order, up to `LAST_OF_32_BITS`. They may have stopped (creates one
 /// by one all get 2147483647) or wrapped (creates in a pipeline go on at -2147483648), or do so
 /// while this listing is read.
 pub(crate) const UNORDERED_ABOVE: i64 = (1 << 31) - (1 << 20);
 
-/// A server that gives out a greater number counts in 64 bits: its numbers neither stop nor wrap.
-/// (ZooKeeper's last number is 2147483647.)
+/// A greater number is of a server that counts in another way than ZooKeeper, whose last number is
+/// 2147483647. Where the numbers of such a server end, and what comes then, nobody has stated. So
+/// they carry no order either.
 const LAST_OF_32_BITS: i64 = u32::MAX as i64;
 
 /// What a listing says about our contender.
@@ -80,39 +81,40 @@ impl Claim {
     }
 }
 
-/// Whether this number carries no order.
+/// Whether this number carries no order: then the zxid that created the node does.
 pub(crate) fn is_unordered(sequence: i64) -> bool {
-    !(0..=UNORDERED_ABOVE).contains(&sequence) && sequence <= LAST_OF_32_BITS
+    !(0..=UNORDERED_ABOVE).contains(&sequence)
 }
 
-/// Whether the release of a node with this number is also to try to delete the lock's node, so that
-/// the numbers start anew.
-pub(crate) fn renews_parent(sequence: i64) -> bool {
-    !(0..=RENEW_PARENT_ABOVE).contains(&sequence) && sequence <= LAST_OF_32_BITS
+/// Whether this number says that ZooKeeper's numbers are used up in this folder, or will be soon.
+/// Other clients, which go by the numbers, lose the order then.
+pub(crate) fn is_used_up(sequence: i64) -> bool {
+    is_unordered(sequence) && sequence <= LAST_OF_32_BITS
+}
+
+/// Whether more than half of the numbers are used up, so that an operator should know.
+pub(crate) fn is_half_used(sequence: i64) -> bool {
+    (HALF + 1..=LAST_OF_32_BITS).contains(&sequence)
 }
 
 /// Whether some number carries no order. If so, use [`order_by_czxid`] and [`verdict_in_order`].
-/// (A number beyond 32 bits does not show that the others carry order: any client can make a node
-/// of such a name by hand, also where the server's numbers have stopped.)
 pub(crate) fn unordered(names: &[Name]) -> bool {
     names.iter().any(|name| is_unordered(name.sequence))
 }
 
-/// Whether [`order_by_czxid`] needs the zxid that created this node. A number beyond 32 bits follows
-/// those that carry no order, so it has its place by the zxid too.
-pub(crate) fn needs_czxid(sequence: i64) -> bool {
-    is_unordered(sequence) || sequence > LAST_OF_32_BITS
+/// Whether some number says that ZooKeeper's numbers are used up.
+pub(crate) fn used_up(names: &[Name]) -> bool {
+    names.iter().any(|name| is_used_up(name.sequence))
 }
 
 /// A contender's place in the queue.
 ///
-/// The numbers below one parent are all different, with two exceptions. A writer of Curator's (5.5
+/// The numbers below one parent are all different, with one exception. A writer of Curator's (5.5
 /// and later) that becomes a reader makes a read node with its write's number, and then deletes the
 /// write node. The write is ordered before the read, so that the next contender watches the read,
-/// which stays longer. And a lock that is to outlive its session leaves a persistent node with the
-/// same number and kind. All other ties are decided by the name, so that all clients see one order.
-/// Without that, two contenders could each see the other ahead, and wait for each other for ever;
-/// or each see itself first, and both hold the lock.
+/// which stays longer. All other ties are decided by the name, so that all clients see one order.
+/// (A client can make a node of any name by hand.) Without that, two contenders could each see the
+/// other ahead, and wait for each other for ever; or each see itself first, and both hold the lock.
 fn place<'a>(name: &Name<'a>) -> (i64, Kind, &'a str) {
     // In the order of `Kind` reads come last.
     (name.sequence, name.kind, name.full)
@@ -128,9 +130,14 @@ pub(crate) fn in_order(names: &mut [Name]) {
 pub(crate) fn holders<'a>(children: &[&'a str]) -> Vec<&'a str> {
     let (mut all, _) = contenders(children, Family::Locks);
     in_order(&mut all);
+    keep_holders(&mut all);
+    all.into_iter().map(|name| name.full).collect()
+}
+
+/// Drops all contenders but the holders, of contenders in the queue's order.
+pub(crate) fn keep_holders(all: &mut Vec<Name<'_>>) {
     let readers = all.iter().take_while(|name| name.kind == Kind::Read).count();
     all.truncate(readers.max(1));
-    all.into_iter().map(|name| name.full).collect()
 }
 
 /// All names, in the order of their numbers: of a folder in which all nodes are holders'.
@@ -146,7 +153,7 @@ pub(crate) fn all_holders<'a>(children: &[&'a str]) -> Vec<&'a str> {
 /// ordered by their place. (A downgrade's read is made long after its write, and keeps the write's
 /// place by its number. So it can be made only if the number carries order.)
 pub(crate) fn order_by_czxid<'a>(mut names: Vec<(Name<'a>, Option<i64>)>) -> Vec<Name<'a>> {
-    let ordered = |name: &Name<'_>| !needs_czxid(name.sequence);
+    let ordered = |name: &Name<'_>| !is_unordered(name.sequence);
     names.retain(|(name, czxid)| czxid.is_some() || ordered(name));
     let key = |(name, czxid): &(Name<'a>, Option<i64>)| {
         let czxid = if ordered(name) { None } else { *czxid };
@@ -395,7 +402,7 @@ mod tests {
     fn numbers_near_their_end_carry_no_order() {
         for (sequence, expected) in [
             (0, false),
-            (RENEW_PARENT_ABOVE + 1, false),
+            (HALF + 1, false),
             (UNORDERED_ABOVE, false),
             (UNORDERED_ABOVE + 1, true),
             (i64::from(i32::MAX), true),
@@ -403,26 +410,21 @@ mod tests {
             (-1, true),
             (i64::from(i32::MAX) + 1, true),
             (i64::from(u32::MAX), true),
-            (i64::from(u32::MAX) + 1, false),
-            (10_000_000_000, false),
+            (i64::from(u32::MAX) + 1, true),
+            (10_000_000_000, true),
         ] {
-            assert_eq!(unordered(&parsed(&[lock(3), lock(sequence)])), expected, "{sequence}");
+            let children = [lock(3), lock(sequence)];
+            let names = parsed(&children);
+            assert_eq!(unordered(&names), expected, "{sequence}");
+            let is_wide = sequence > i64::from(u32::MAX);
+            assert_eq!(used_up(&names), expected && !is_wide, "{sequence}");
         }
-        assert!(!unordered(&[]));
-        // A server whose numbers go on gives out those that carry no order elsewhere; then the zxids
-        // order those beyond 32 bits too. Any client can make a node with such a number by hand: it
-        // does not show that numbers which have stopped or wrapped carry order.
+        assert!(!unordered(&[]) && !used_up(&[]));
+        // A number beyond 32 bits may come before one that has wrapped, or after it: only the zxids
+        // say which.
         let children =
             [lock(i64::from(u32::MAX) + 1), lock(i64::from(i32::MAX)), lock(-5), lock(3)];
         let names = parsed(&children);
-        assert!(unordered(&names));
-        assert_eq!(
-            children
-                .iter()
-                .filter(|child| needs_czxid(parsed(&[(*child).clone()])[0].sequence))
-                .count(),
-            3
-        );
         let ordered =
             order_by_czxid(names.into_iter().zip([Some(13), Some(11), Some(12), None]).collect());
         let ordered: Vec<i64> = ordered.iter().map(|name| name.sequence).collect();
@@ -430,17 +432,12 @@ mod tests {
     }
 
     #[test]
-    fn numbers_start_anew_long_before_they_end_and_only_when_many_are_used() {
-        // Below this a release is one request. Above it, the release also tries to delete the
-        // lock's node.
-        let many = (1 << 29)..UNORDERED_ABOVE - (1 << 29);
-        assert!(many.contains(&RENEW_PARENT_ABOVE));
-        for (sequence, expected) in
-            [(0, false), (RENEW_PARENT_ABOVE, false), (i32::MAX.into(), true), (-1, true)]
-        {
-            assert_eq!(renews_parent(sequence), expected, "{sequence}");
+    fn an_operator_hears_of_the_numbers_long_before_they_end() {
+        for (sequence, expected) in [(0, false), (HALF, false), (HALF + 1, true)] {
+            assert_eq!(is_half_used(sequence), expected, "{sequence}");
         }
-        assert!(!renews_parent(LAST_OF_32_BITS + 1), "such numbers do not end");
+        assert!(is_half_used(UNORDERED_ABOVE), "and goes on to");
+        assert!(!is_half_used(LAST_OF_32_BITS + 1), "nobody knows where these end");
     }
 
     #[test]

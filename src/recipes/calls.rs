@@ -3,6 +3,7 @@
 //! says only what is special about it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::Result;
 use crate::limit::Limit;
@@ -10,15 +11,21 @@ use crate::local::turn::Ask;
 use crate::queue::{Contender, Queue};
 use crate::recipes::guard::Held;
 use crate::recipes::settings::Settings;
+use crate::session::SessionState;
 use crate::session::core::Core;
 use crate::stats::LockRecord;
-use crate::wait::{Mode, Wait, until_got};
+use crate::wait::{Mode, UserCall, Wait, until_got};
 use crate::world::thread::ThreadId;
 
 /// One way to take a lock: a mutex, one half of a read/write lock, a number of permits.
 pub(crate) trait Acquire: Send + Sync {
     /// The name of this way, by which a multi-lock orders its members.
     fn kind(&self) -> &'static str;
+
+    /// The name of a call that takes it, for errors.
+    fn op(&self) -> &'static str {
+        "lock"
+    }
 
     fn settings(&self) -> &Settings;
 
@@ -34,8 +41,13 @@ pub(crate) trait Acquire: Send + Sync {
     /// Takes the lock for a thread that gets no guard from `again`. `None`: somebody else was
     /// ahead. After `None` and after an error this call has no node, or the node is being deleted.
     #[inline(never)] // inlined, it made re-entry a tenth slower
-    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
-        self.record().wait(|wait| self.take(Ask { mode, limit, wait }))
+    fn acquire(&self, call: &UserCall, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+        // A call that only tries does not wait for a connection. It ends at once, with what this
+        // process knows, as any call does whose time is over.
+        let is_down =
+            mode == Mode::Try && self.settings().session.state() != SessionState::Connected;
+        let limit = if is_down { limit.or_after(Duration::ZERO) } else { limit };
+        self.record().wait(call, |wait| self.take(Ask { mode, limit, wait }))
     }
 
     /// What `acquire` does, and counts as `ask.wait`.
@@ -47,24 +59,37 @@ pub(crate) trait Acquire: Send + Sync {
         Ok(false)
     }
 
+    /// An error in a forked child. Every call asks for this before it takes any lock.
+    #[inline]
+    fn check_process(&self) -> Result<()> {
+        let settings = self.settings();
+        settings.process().check(self.op(), &settings.path)
+    }
+
     /// A thread that holds the lock already needs no limit, and most limits read the clock: so
     /// `again` is tried first.
     #[inline]
     fn lock(&self) -> Result<Held> {
+        self.check_process()?;
         match self.again() {
             Some(held) => Ok(held),
-            None => until_got(|| self.acquire(Mode::Wait, Limit::NONE)),
+            None => {
+                let call = UserCall::new(self.op());
+                until_got(|| self.acquire(&call, Mode::Wait, Limit::NONE))
+            }
         }
     }
 
     #[inline]
     fn lock_with(&self, wait: &Wait) -> Result<Option<Held>> {
+        self.check_process()?;
         if let Some(held) = self.again() {
             return Ok(Some(held));
         }
+        let call = UserCall::new(self.op());
         wait.acquire(
             || self.settings().operation_timeout(),
-            |mode, limit| self.acquire(mode, limit),
+            |mode, limit| self.acquire(&call, mode, limit),
         )
     }
 }
@@ -173,7 +198,7 @@ macro_rules! lock_calls {
             $(#[$lock_doc])*
             ///
             /// The call waits in an outage for as long as the session's
-            /// [`RetryPolicy`](crate::RetryPolicy) says.
+            /// [`RetryPolicy`](crate::RetryPolicy) says, 60 s by default, counted from the call.
             ///
             /// # Errors
             ///
@@ -181,7 +206,8 @@ macro_rules! lock_calls {
             /// * [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached,
             ///   or no server gives the answer that is needed, for longer than the retry policy
             ///   allows.
-            /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
+            /// * [`Error::Closed`](crate::Error::Closed) when the session is closed, and
+            ///   [`Error::Forked`](crate::Error::Forked) in a forked child of its process.
             /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
             ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's
             ///   credentials.
@@ -196,14 +222,15 @@ macro_rules! lock_calls {
 
             $(#[$try_doc])*
             ///
-            /// "Somebody else" may also be a guard of this process that was lost and still lives:
-            /// its node is deleted when that guard is dropped.
+            /// "Somebody else" may also be a thread of this process that waits for the lock
+            /// already, or a guard of this process that was lost and still lives: its node is
+            /// deleted when that guard is dropped.
             ///
             /// # Errors
             ///
             #[doc = concat!("As [`", stringify!($call), "`](Self::", stringify!($call), ");")]
-            /// [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer
-            /// within a sixth of the session timeout.
+            /// [`Error::Unavailable`](crate::Error::Unavailable) at once when there is no connection,
+            /// and when ZooKeeper does not answer within a sixth of the session timeout.
             #[must_use = concat!("if unused ", $unused)]
             pub fn $try(&self) -> crate::Result<Option<$guard>> {
                 self.$timeout(std::time::Duration::ZERO)
@@ -211,7 +238,8 @@ macro_rules! lock_calls {
 
             #[doc = concat!("Waits for ", $what, " for `timeout` at most, and gives `None` if the")]
             /// time passed while somebody else was ahead. In that case this call holds nothing, and
-            /// its node is deleted, or about to be deleted.
+            /// its node is deleted, or about to be deleted. In an outage the call waits for all of
+            /// its time, however long that is, and takes the lock if a server comes back in time.
             ///
             /// # Errors
             ///
@@ -262,8 +290,9 @@ macro_rules! contender_calls {
             ///
             /// # Errors
             ///
-            /// * [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or
-            ///   an answer takes longer than a sixth of the session timeout.
+            /// * [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, an
+            ///   answer takes longer than a sixth of the session timeout, or contenders come and
+            ///   go for so long faster than they can be read.
             /// * [`Error::Closed`](crate::Error::Closed), [`Error::NoAuth`](crate::Error::NoAuth)
             ///   and [`Error::Auth`](crate::Error::Auth) as from the calls that take the lock.
             pub fn contenders(&self) -> crate::Result<Vec<crate::Contender>> {

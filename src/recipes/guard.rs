@@ -39,13 +39,6 @@ pub(crate) trait Hold: Send + Sync {
     /// Ends one guard, without waiting for anything. With `wait`, the caller can wait for the
     /// outcome.
     fn release(&self, wait: bool) -> Release;
-
-    /// Ends the hold's only guard and leaves the lock held, by the node at the path that this
-    /// gives. If it fails, the guard stays. Only a mutex has this.
-    fn persist(&self) -> Result<String> {
-        let reason = "this lock cannot outlive its session".to_owned();
-        Err(Error::InvalidConfig { what: "persistent lock", reason })
-    }
 }
 
 /// A hold of a lock. Every guard derefs to it.
@@ -72,6 +65,9 @@ pub(crate) trait Hold: Send + Sync {
 /// * All servers of the ensemble grant the same timeout. If the session moves to a server that
 ///   grants a shorter one, the lease becomes shorter when that server's answer arrives. If the
 ///   answer is lost, the server may expire the session before the lease ends.
+/// * Nothing stops this host's clocks while those of other hosts go on. A hypervisor that freezes,
+///   restores or moves a virtual machine may do so, and so may CRIU. Nothing inside can see that:
+///   use the [`fencing_token`](Self::fencing_token).
 /// * The session is not connected through an observer master (`observerMasterPort`), and sessions
 ///   are not local (`localSessionsEnabled`).
 pub struct Held {
@@ -107,6 +103,11 @@ impl Held {
     /// Its nodes. There is one, or one for each of several permits that were taken together.
     fn held_nodes(&self) -> impl Iterator<Item = &HeldNode> {
         std::iter::once(self.hold.node()).chain(self.hold.others())
+    }
+
+    /// Whether this process is a forked child of the process that has the hold.
+    fn is_forked(&self) -> bool {
+        self.hold.node().process().is_forked()
     }
 
     /// How many nodes it has.
@@ -145,6 +146,9 @@ impl Held {
     /// From this call on the node is watched, so that the session notices if somebody else deletes
     /// it. (Without this call the watch begins when the lock has been held for 50 ms.)
     pub fn lost(&self) -> LostSignal {
+        if self.is_forked() {
+            return LostSignal::ready(self.lost_reason().unwrap_or(LossReason::Forked));
+        }
         self.ask_for_watch();
         self.lost_signal().clone()
     }
@@ -184,6 +188,9 @@ impl Held {
     ///
     /// Source: Curator's `Revocable.makeRevocable`.
     pub fn revoke_requested(&self) -> RevokeSignal {
+        if self.is_forked() {
+            return RevokeSignal::of(self.hold.node().process());
+        }
         self.ask_for_watch();
         let signals = self.signals();
         let make = || {
@@ -199,7 +206,12 @@ impl Held {
         let reason = self.held_nodes().find_map(HeldNode::loss)?;
         // Of several nodes one may be lost after another. The signal keeps the reason that came
         // first, so the answer does not change.
-        Some(self.lost_signal().reason().unwrap_or(reason))
+        let signal = if self.is_forked() {
+            self.signals.get().and_then(|signals| signals.lost.get())
+        } else {
+            Some(self.lost_signal())
+        };
+        Some(signal.and_then(LostSignal::reason).unwrap_or(reason))
     }
 
     /// How long the hold stays valid even if ZooKeeper never answers again; zero if it is lost.
@@ -255,9 +267,9 @@ impl Held {
 
     /// How many guards this thread has on this hold: 1, and more if it locked a re-entrant lock
     /// several times. The read guards and the write guards of a [`ZkRwLock`](crate::ZkRwLock) are
-    /// counted apart.
+    /// counted apart. In a forked child there are none.
     pub fn hold_count(&self) -> usize {
-        self.hold.count()
+        if self.is_forked() { 0 } else { self.hold.count() }
     }
 
     /// The path of the lock's node. For several permits that were taken together, the path of the
@@ -272,6 +284,9 @@ impl Held {
     }
 
     pub(crate) fn part(&self, signal: &LostSignal) {
+        if self.is_forked() {
+            return;
+        }
         self.held_nodes().for_each(|held_node| held_node.leased().part(signal));
     }
 
@@ -282,16 +297,10 @@ impl Held {
 
     /// Makes sure that a deletion of the node by somebody else is noticed.
     pub(crate) fn ask_for_watch(&self) {
+        if self.is_forked() {
+            return;
+        }
         self.held_nodes().for_each(HeldNode::ask_for_watch);
-    }
-
-    /// Leaves the lock held by a node of no session. If that fails, the lock is released as by a
-    /// drop.
-    pub(crate) fn persist(mut self) -> Result<String> {
-        let path = self.hold.persist()?;
-        self.is_released = true;
-        self.silence();
-        Ok(path)
     }
 
     pub(crate) fn unlock(self) -> Result<()> {
@@ -302,8 +311,13 @@ impl Held {
     /// owner. The owner may be the last handle of its session: its drop then closes the session.
     pub(crate) fn begin_unlock(mut self) -> impl FnOnce() -> (Arc<dyn Hold>, Result<()>) {
         self.is_released = true;
-        self.silence();
-        let (release, hold) = (self.hold.release(true), self.hold.clone());
+        let hold = self.hold.clone();
+        let release = if self.is_forked() {
+            Release::of_guard_only(hold.node(), true)
+        } else {
+            self.silence();
+            hold.release(true)
+        };
         // If several nodes were lost one after the other, this is the reason that `check` gave.
         let first = self.signals.get().and_then(|signals| signals.lost.get()?.reason());
         move || {
@@ -348,7 +362,9 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if !self.is_released {
+        // In a forked child nothing is released.
+        let is_kept = self.hold.node().process().keeps(&self.hold);
+        if !self.is_released && !is_kept {
             self.silence();
             // An error is logged: a drop cannot return it.
             let _ = self.hold.release(false);

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::local::registry::{self, Interned, LockKey};
+use crate::local::registry::{self, LockKey, Shared};
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::local::turn::{Ask, LocalRequest};
 use crate::observer::LockLabel;
+use crate::process::Process;
 use crate::queue::name::Layout;
 use crate::queue::{HeldNode, Queue, WaitStrategy};
 use crate::session::lease::HoldBounds;
@@ -66,7 +67,15 @@ pub(crate) trait Keeps: Recipe {}
 /// A recipe that lets the program choose what waiting threads watch.
 pub(crate) trait HasWaitStrategy: Recipe {}
 
+/// What `Debug` shows of a lock in a forked child.
+pub(crate) const FORKED: &str = "<of the parent process>";
+
 impl Settings {
+    /// The process that has the lock's session. In a forked child nothing else can be asked.
+    pub(crate) fn process(&self) -> &Process {
+        self.session.core().process()
+    }
+
     /// The lock's full path.
     pub(crate) fn dir(&self) -> String {
         format!("{}{}", self.session.core().chroot(), self.path)
@@ -128,6 +137,7 @@ impl Settings {
             session,
             path,
             mode,
+            caller: mode,
             limit,
             data,
             bounds: *bounds,
@@ -143,7 +153,7 @@ impl Settings {
         &self,
         what: &'static str,
         make: impl FnOnce(&Settings) -> T,
-    ) -> Result<Arc<Interned<T>>> {
+    ) -> Result<Shared<T>> {
         let session = self.session.core().number();
         registry::intern(&self.key(), session, what, || make(self)).map_err(|other| {
             let reason = format!(
@@ -243,6 +253,7 @@ impl<L> LockBuilder<L> {
     /// Checks the settings, as far as that needs no server.
     pub(crate) fn settings(self) -> Result<Settings> {
         let Settings { session, path, data, acl, bounds, .. } = &self.settings;
+        self.settings.process().check("make a lock at", path)?;
         lock_path(session.core().chroot(), path)?;
         if data.len() > MAX_DATA {
             let reason = format!(
@@ -304,7 +315,6 @@ impl<L: HasGuards> LockBuilder<L> {
     ///   each of the two.
     /// * Permits of a semaphore that were taken together end together.
     /// * A [`ZkMultiLock`](crate::ZkMultiLock) is lost when the first of its locks is.
-    /// * A lock that was made [persistent](crate::ZkMutexGuard::persist) has no guard, and no end.
     ///
     /// A leader of a [`ZkElection`](crate::ZkElection) has no longest time. Other users of the lock
     /// may have another `max_hold` or none.
@@ -428,6 +438,8 @@ impl<L: Recipe> LockBuilder<L> {
     ///   [`auth`](crate::SessionBuilder::auth): every server would refuse each node;
     /// * when a semaphore is to have 0 permits;
     /// * when `max_hold` is zero, or `release_overdue` is set without it.
+    ///
+    /// [`Error::Forked`] in a forked child of the session's process.
     pub fn build(self) -> Result<L> {
         L::make(self.settings()?)
     }

@@ -6,17 +6,17 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::error::{Cause, Error, Result};
-use crate::limit::Limit;
 use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::reentry::{Nested, Reentry};
-use crate::local::registry::Interned;
+use crate::local::registry::Shared;
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::local::turn::{Admission, Ask, Turn};
 use crate::queue::name::Kind;
 use crate::queue::{HeldNode, Queue, Release};
 use crate::recipes::calls::{Acquire, InQueue};
 use crate::recipes::guard::{Held, Hold};
-use crate::recipes::settings::Settings;
+use crate::recipes::settings::{FORKED, Settings};
+use crate::session::SessionState;
 use crate::session::core::Core;
 use crate::session::lease::HoldBounds;
 use crate::stats::{HoldRecord, LockRecord};
@@ -27,7 +27,7 @@ use crate::world::{Mutex, this_thread};
 pub(crate) struct ThreadLock {
     // `shared` is dropped first. It may have a kept hold, which is released then. If the session in
     // `settings` were closed before that, the kept hold would be logged as a lost lock.
-    shared: Arc<Interned<SharedThreadLock>>,
+    shared: Shared<SharedThreadLock>,
     pub(super) settings: Settings,
 }
 
@@ -125,6 +125,9 @@ impl ThreadLock {
     }
 
     pub(super) fn is_owned_by(&self, thread: ThreadId) -> bool {
+        if self.settings.process().is_forked() {
+            return false;
+        }
         self.shared.writes.hold_of(thread).is_some_and(|hold| hold.local_hold.node.is_held())
     }
 
@@ -162,7 +165,7 @@ impl ThreadLock {
             self.settings.check(&reader.shared_read.node)?;
         }
         let shared_read = match shared.writes.hold_of(thread) {
-            Some(writer) => Some(self.read_beside(&writer.local_hold, ask.limit)?),
+            Some(writer) => Some(self.read_beside(&writer.local_hold, ask)?),
             None => self.read_in_turn(ask, thread)?,
         };
         let Some(shared_read) = shared_read else { return Ok(None) };
@@ -175,7 +178,9 @@ impl ThreadLock {
 
     /// Takes a read for the thread that writes: it gets a read node of its own in the write's
     /// place, which stays when the write ends.
-    fn read_beside(&self, local_hold: &LocalHold, limit: Limit<'_>) -> Result<Arc<SharedRead>> {
+    fn read_beside(&self, local_hold: &LocalHold, ask: Ask<'_>) -> Result<Arc<SharedRead>> {
+        let Ask { limit, wait, .. } = ask;
+        let core = self.settings.session.core();
         self.settings.check(&local_hold.node)?;
         // A request that is sent now would make a node for which nobody waits.
         let path = || self.settings.path.clone();
@@ -183,10 +188,15 @@ impl ThreadLock {
             return Err(Error::Cancelled { path: path() });
         }
         if limit.is_past() {
-            return Err(Error::Unavailable { op: "lock", path: path(), cause: Cause::Deadline });
+            let cause = match core.state() {
+                SessionState::Connected => Cause::Deadline,
+                _ => Cause::Outage(core.failures()),
+            };
+            return Err(Error::Unavailable { op: wait.call.op, path: path(), cause });
         }
-        let (queue, core) = (&self.shared.local.queue, self.settings.session.core());
-        let held_node = queue.downgrade(core, &local_hold.node, &self.settings.data, &limit)?;
+        let queue = &self.shared.local.queue;
+        let (write, data) = (&local_hold.node, &self.settings.data);
+        let held_node = queue.downgrade(wait.call, core, write, data, &limit)?;
         held_node.bind(&self.settings.bounds);
         Ok(SharedRead::new(held_node, local_hold.node.hand_overs(), self.settings.bounds))
     }
@@ -255,6 +265,9 @@ impl ThreadLock {
 
     /// Gives up this thread's guards on lost holds, of either kind; false if there are none.
     pub(super) fn clear_lost(&self) -> bool {
+        if self.settings.process().is_forked() {
+            return false; // it has none
+        }
         let (shared, thread) = (&self.shared, this_thread());
         let write =
             shared.writes.hold_of(thread).filter(|hold| hold.local_hold.node.loss().is_some());
@@ -279,7 +292,9 @@ impl ThreadLock {
     }
 
     pub(super) fn describe(&self) -> &'static str {
-        if self.shared.reads.any(|reader| reader.shared_read.node.is_held()) {
+        if self.settings.process().is_forked() {
+            FORKED
+        } else if self.shared.reads.any(|reader| reader.shared_read.node.is_held()) {
             "<read here>"
         } else {
             self.shared.local.describe()
@@ -311,12 +326,20 @@ impl Acquire for Way {
         }
     }
 
+    fn op(&self) -> &'static str {
+        match self.kind {
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Lock | Kind::Latch => "lock",
+        }
+    }
+
     fn settings(&self) -> &Settings {
         &self.lock.settings
     }
 
     fn record(&self) -> &Arc<LockRecord> {
-        let SharedThreadLock { read_record, write_record, .. } = &**self.lock.shared;
+        let SharedThreadLock { read_record, write_record, .. } = &*self.lock.shared;
         if self.kind == Kind::Read { read_record } else { write_record }
     }
 
@@ -386,26 +409,6 @@ impl Hold for Nested<WriteHold> {
         // If the thread goes on reading, its write node must not be handed to another writer.
         let hand_over = if reads_on { Duration::ZERO } else { settings.hand_over };
         shared.local.release(&self.local_hold, (hand_over, settings.keep), wait)
-    }
-
-    /// Only the guard of a mutex calls this.
-    fn persist(&self) -> Result<String> {
-        let ThreadLock { settings, shared } = &*self.lock;
-        if self.count() > 1 {
-            let reason = "this thread has other guards on it: drop them first".to_owned();
-            return Err(Error::InvalidConfig { what: "persistent lock", reason });
-        }
-        let (core, limit) = (settings.session.core(), Limit::after(settings.operation_timeout()));
-        let node = &self.local_hold.node;
-        let path = shared.local.queue.persist(core, node, &settings.data, &limit)?;
-        if shared.writes.leave(self) {
-            shared.self_deadlock.released(self.thread());
-            self.record.released(node);
-            // The persistent node holds the lock now, so the hold is not handed over. The outcome
-            // of the delete of our own node makes no difference to that.
-            let _ = shared.local.release(&self.local_hold, (Duration::ZERO, Duration::ZERO), false);
-        }
-        Ok(settings.shown(&path).to_owned())
     }
 }
 

@@ -26,6 +26,12 @@ pub enum Acl {
     /// ask a holder to release its lock, and a semaphore needs it to set its number of permits.
     /// `ADMIN` is never needed.
     ///
+    /// Give the sessions of a [`ZkExclusiveLock`](crate::ZkExclusiveLock) `WRITE`, too: all holders
+    /// use one node name, and a release writes to the node before it deletes it, so that the delete
+    /// cannot hit the node of the next holder. Without `WRITE` it can, if a server forwards the
+    /// delete late, after the session has moved to another server and sent it again: then two
+    /// guards are valid until the event of the deletion arrives.
+    ///
     /// The server refuses a list that is empty, or has an entry of an unknown scheme, or has an
     /// entry of the scheme `auth` if the session has no [`auth`](crate::SessionBuilder::auth). Then
     /// the call on the lock ends with [`Error::Server`](crate::Error::Server) and creates nothing.

@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use super::connect_string::ConnectString;
 use super::core::{Config, Core};
-use super::generation::CallError;
 use super::retry::{Retry, RetryPolicy};
 use super::{Handle, ZkSession};
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::observer::{Observer, Observers};
-use crate::world::{Instant, thread};
+use crate::world::{Instant, spawn_own};
 
 /// The settings of a new session. [`ZkSession::builder`] makes this builder.
-#[must_use = "nothing happens until connect() is called"]
+#[must_use = "nothing happens until connect() or connect_in_background() is called"]
 pub struct SessionBuilder {
     connect_string: String,
     config: Config,
@@ -43,7 +42,8 @@ impl SessionBuilder {
         self
     }
 
-    /// How long [`connect`](Self::connect) tries; default 10 s.
+    /// How long [`connect`](Self::connect) tries; default 10 s. One attempt at a host takes only a
+    /// part of this time.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.config.connect_timeout = timeout;
         self
@@ -154,10 +154,58 @@ impl SessionBuilder {
     /// server.) [`Error::Connect`] when no server gave a session within the connect timeout; it
     /// names each host with the reason. [`Error::Auth`] when a server refused the credentials.
     pub fn connect(self) -> Result<ZkSession> {
+        let timeout = self.config.connect_timeout;
+        let start = Instant::now();
+        let session = self.connect_in_background()?;
+        let connected =
+            session.core().connected("connect", "", &Limit::after(timeout), &Retry::new());
+        match connected {
+            Ok(_) => Ok(session),
+            Err(Error::Unavailable { .. }) => {
+                let hosts = session.core().failures();
+                let failure = Error::Connect { hosts, waited: start.elapsed() };
+                // A server may still make a session now, which must then be closed. The caller's
+                // time is up, so another thread does that and waits for it. If no thread can be
+                // started, the session is dropped, and so closed, right here.
+                let _ = spawn_own("zkm-close".into(), move || drop(session));
+                Err(failure)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// A session at once, which connects in the background: a service can start before its
+    /// ZooKeeper. Until a server can be reached, it is as in an outage:
+    ///
+    /// * [`state`](ZkSession::state) is [`Connecting`](crate::SessionState::Connecting).
+    ///   [`SessionEvent::Connected`](crate::SessionEvent::Connected) says when there is a session.
+    /// * Calls wait for that, as long as their deadline or the [`RetryPolicy`] allows. Those that do
+    ///   not wait, such as `try_lock`, give [`Error::Unavailable`].
+    /// * The log says after 10 s what each host answers.
+    ///
+    /// The connect timeout does not end this: the session tries until it is closed. If a server
+    /// refuses the credentials, calls give [`Error::Auth`], as when that happens later. If a
+    /// [required chroot](Self::require_chroot) does not exist, calls give
+    /// [`Error::InvalidConfig`] until it does.
+    ///
+    /// ```no_run
+    /// # fn main() -> zk_mutex::Result<()> {
+    /// use zk_mutex::{ZkMutex, ZkSession};
+    ///
+    /// let session = ZkSession::builder("zk1:2181,zk2:2181,zk3:2181").connect_in_background()?;
+    /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
+    /// let guard = mutex.lock()?; // waits for a server, and then for the lock
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidConfig`] for a setting that cannot work, as from [`connect`](Self::connect).
+    /// [`Error::Unavailable`] when this machine gives no thread.
+    pub fn connect_in_background(self) -> Result<ZkSession> {
         let ensemble = ConnectString::parse(&self.connect_string)?;
-        let Config { timeout, connect_timeout, auth, retry, tick, tls, requires_chroot, .. } =
-            &self.config;
-        let requires_chroot = *requires_chroot && !ensemble.chroot.is_empty();
+        let Config { timeout, connect_timeout, auth, retry, tick, tls, .. } = &self.config;
         let (timeout, connect_timeout) = (*timeout, *connect_timeout);
         check_millis("session timeout", timeout)?;
         check_millis("connect timeout", connect_timeout)?;
@@ -189,45 +237,7 @@ impl SessionBuilder {
         if let Some(tls) = tls {
             tls.check(&ensemble.hosts)?;
         }
-        let start = Instant::now();
-        let session =
-            ZkSession(Arc::new(Handle(Core::start(ensemble, self.config, self.observers)?)));
-        // The connect timeout ends this wait, and not the retry policy.
-        let (limit, retry) = (Limit::after(connect_timeout), Retry::enduring());
-        let connected = loop {
-            match session.core().connected("connect", "", &limit, &retry) {
-                Ok(generation) if requires_chroot => match generation.has_chroot(&limit) {
-                    Ok(true) => break Ok(()),
-                    Ok(false) => {
-                        let path = session.core().chroot();
-                        let reason =
-                            format!("{path:?} does not exist, and require_chroot() is set");
-                        break Err(Error::InvalidConfig { what: "chroot", reason });
-                    }
-                    // Since 3.9 servers demand the right to read for this question.
-                    Err(CallError::NoAuth) => {
-                        let path = session.core().chroot().to_owned();
-                        break Err(Error::NoAuth { op: "connect", path });
-                    }
-                    Err(_) => session.core().failed(&retry),
-                },
-                connected => break connected.map(drop),
-            }
-        };
-        match connected {
-            Ok(()) => Ok(session),
-            Err(Error::Unavailable { .. }) => {
-                let hosts = session.core().failures();
-                let failure = Error::Connect { hosts, waited: start.elapsed() };
-                // A server may still make a session now, which must then be closed. The caller's
-                // time is up, so another thread does that and waits for it. If no thread can be
-                // started, the session is dropped, and so closed, right here.
-                let _ =
-                    thread::Builder::new().name("zkm-close".into()).spawn(move || drop(session));
-                Err(failure)
-            }
-            Err(e) => Err(e),
-        }
+        Ok(ZkSession(Arc::new(Handle(Core::start(ensemble, self.config, self.observers)?))))
     }
 }
 

@@ -6,31 +6,37 @@
 //! the network does, and no guard may be valid when the server can hear of it.
 
 use std::convert::Infallible;
+use std::result::Result as StdResult;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::connect_string::ConnectString;
 use super::connection::Dialling;
-use super::connection::machine::MachineConfig;
+use super::connection::machine::{MachineConfig, noop};
 use super::event::{SessionEvent, SessionState, Subscribers};
-use super::generation::{Chroot, Generation, OfCore, operation_timeout};
+use super::generation::{CallError, Chroot, Generation, OfCore, operation_timeout};
 use super::lease;
-use super::notifier::{EventMask, Notifier, WatchRegistry};
+use super::notifier::{LazyRegistration, WatchRegistry};
 use super::parents::Parents;
 use super::retry::{Retry, RetryPolicy};
 use super::tls::TlsConfig;
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, Hosts, LossReason, Result};
 use crate::limit::{Ended, Limit, Overlong};
+use crate::logging;
 use crate::observer::{EventQueue, Observers};
+use crate::process::Process;
 use crate::signal::Signal;
 use crate::stats::SessionStats;
-use crate::world::atomic::{AtomicU64, Ordering};
+use crate::world::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::world::thread::ThreadId;
 use crate::world::{
-    Instant, Mutex, OnceLock, Receiver, RecvTimeoutError, Sender, bounded, new_uuid, this_thread,
-    thread, unbounded,
+    Instant, Mutex, OnceLock, Receiver, RecvTimeoutError, Sender, bounded, new_uuid, spawn_own,
+    this_thread, unbounded,
 };
+
+/// The name of `close` in errors.
+const CLOSE: &str = "close the session";
 
 /// How long `close` waits for the server and for the session's threads, in all.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(950);
@@ -39,6 +45,10 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(950);
 /// the end of `CLOSE_TIMEOUT`, and passes it on then.
 const OUTCOME_EXTRA: Duration = Duration::from_millis(40);
 
+/// How much of that time `close` waits for the logger to have the last lines: a program may end right
+/// after the close.
+const LAST_LINES: Duration = Duration::from_millis(200);
+
 /// Each host gets this much time at least, however short the requested session timeout is: the
 /// server may grant a longer one, but only if the attempt lasts until its answer.
 const MIN_ATTEMPT: Duration = Duration::from_millis(250);
@@ -46,7 +56,10 @@ const MIN_ATTEMPT: Duration = Duration::from_millis(250);
 /// The longest sleep of the supervisor. While the host sleeps, the clock of the leases goes on and
 /// the supervisor's timer does not. So the supervisor wakes this often to see whether a lease has
 /// ended.
-pub(super) const MAX_SLEEP: Duration = Duration::from_secs(1);
+const MAX_SLEEP: Duration = Duration::from_secs(1);
+
+/// A call that waits for another thread looks for an outage this often at most.
+const LEAST_LOOK: Duration = Duration::from_millis(100);
 
 /// When an outage has lasted for this long, the log says what each host answers.
 const REPORT_OUTAGE_AFTER: Duration = Duration::from_secs(10);
@@ -66,11 +79,15 @@ pub(crate) struct Config {
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 pub(crate) struct Core {
+    /// The process whose threads serve the session.
+    process: Process,
     number: u64,
     ensemble: ConnectString,
     config: Config,
     /// What is known of the server's containers.
     parents: Arc<Parents>,
+    /// The chroot was seen, or may be made.
+    may_use_chroot: AtomicBool,
     state: Mutex<CoreState>,
     /// Notified at each change of state.
     pub(crate) changes: WatchRegistry<()>,
@@ -107,6 +124,8 @@ struct CoreState {
 enum SupervisorMessage {
     /// An event of the generation with this number.
     Session(u64, SessionEvent),
+    /// A hold may end before the supervisor would look.
+    Look,
     /// The session is closed.
     Stop,
 }
@@ -117,6 +136,10 @@ impl Core {
         config: Config,
         observers: Observers,
     ) -> Result<Arc<Self>> {
+        let process = Process::here().map_err(|e| {
+            let cause = Cause::Resources(format!("handler for forks ({e})"));
+            Error::Unavailable { op: "connect", path: String::new(), cause }
+        })?;
         let (supervisor, inbox) = unbounded();
         let (alive, threads) = bounded(0);
         let (events, inbox_of_events) = if observers.is_empty() {
@@ -125,11 +148,14 @@ impl Core {
             let (events, inbox) = EventQueue::new();
             (Some(events), Some(inbox))
         };
+        let requires_chroot = config.requires_chroot && !ensemble.chroot.is_empty();
         let core = Arc::new(Core {
+            process,
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             ensemble,
             config,
             parents: Arc::default(),
+            may_use_chroot: AtomicBool::new(!requires_chroot),
             state: Mutex::new(CoreState {
                 state: SessionState::Connecting,
                 current: None,
@@ -162,6 +188,12 @@ impl Core {
 
     // ---- the session's properties and its connected generation ----
 
+    /// The process that connected the session. In a forked child of it nothing but this can be
+    /// asked: see `process.rs`.
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
+    }
+
     /// The session's number, which no other session of this process ever has.
     pub(crate) fn number(&self) -> u64 {
         self.number
@@ -192,12 +224,23 @@ impl Core {
         full.strip_prefix(self.chroot()).filter(|rest| rest.starts_with('/')).unwrap_or(full)
     }
 
+    /// Whether the server has refused the credentials of the session.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.state.lock().refused
+    }
+
     pub(crate) fn state(&self) -> SessionState {
+        if self.process.is_forked() {
+            return SessionState::Closed;
+        }
         self.state.lock().state
     }
 
     /// The current session, or the session that is being made.
     pub(crate) fn generation(&self) -> Option<Arc<Generation>> {
+        if self.process.is_forked() {
+            return None;
+        }
         self.state.lock().current.clone()
     }
 
@@ -213,10 +256,16 @@ impl Core {
     }
 
     pub(super) fn stats(&self) -> SessionStats {
+        if self.process.is_forked() {
+            return SessionStats::default();
+        }
         self.state.lock().stats
     }
 
     pub(super) fn subscribe(&self) -> Receiver<SessionEvent> {
+        if self.process.is_forked() {
+            return Subscribers::default().add(); // nothing will come
+        }
         let mut state = self.state.lock();
         let events = state.subscribers.add();
         if state.state == SessionState::Closed {
@@ -225,8 +274,9 @@ impl Core {
         events
     }
 
-    /// Waits until the session is connected and the pause of `retry` is over, as long as `limit`
-    /// and the retry policy allow. Returns the generation.
+    /// Waits until the session is connected and the pause of `retry` is over. Returns the
+    /// generation. The wait ends at the deadline of `limit` or, without a deadline, when the retry
+    /// policy says so. The error is [`Cause::Deadline`] only if there is a connection.
     pub(crate) fn connected(
         &self,
         op: &'static str,
@@ -234,8 +284,9 @@ impl Core {
         limit: &Limit<'_>,
         retry: &Retry,
     ) -> Result<Arc<Generation>> {
+        self.process.check(op, path)?;
         let policy = &self.config.retry;
-        let mut notifier = None;
+        let mut changes = LazyRegistration::new(&self.changes, ());
         loop {
             let now = Instant::now();
             let (connected, down_since) = {
@@ -253,54 +304,79 @@ impl Core {
                     _ => (None, Some(state.down_since.unwrap_or(now))),
                 }
             };
-            let mut wait = *limit;
             if let Some(down_since) = down_since {
                 retry.note_outage(down_since);
-                let spent =
-                    down_since.checked_add(policy.max_elapsed).filter(|_| !retry.is_enduring());
-                wait = spent.map_or(wait, |spent| wait.or_at(spent));
             }
-            let budget = retry.budget(policy);
-            if let Some((_, spent)) = budget {
-                wait = wait.or_at(spent);
-            }
+            let budget = retry.budget(policy).filter(|_| !limit.has_deadline());
+            let mut wait = budget.map_or(*limit, |(_, spent)| limit.or_at(spent));
             if let Some(generation) = connected {
                 let is_spent = budget.is_some_and(|(_, spent)| now >= spent);
                 match retry.pause_end(now) {
                     Some(until) => wait = wait.or_at(until),
                     None if !is_spent => {
                         retry.begin_attempt();
-                        return Ok(generation);
+                        match self.check_chroot(&generation, op, path, limit)? {
+                            true => return Ok(generation),
+                            false => {
+                                self.failed(retry);
+                                continue;
+                            }
+                        }
                     }
                     None => {}
                 }
             }
-            let unavailable = |cause| Err(Error::Unavailable { op, path: path.into(), cause });
-            // Registers, and then reads the state again. In the other order a change in between
-            // would be missed.
-            let Some((notifier, _registration)) = &notifier else {
-                let new = Notifier::new();
-                let registration =
-                    self.changes.register((), &new, EventMask { gone: 1, changed: 1 });
-                notifier = Some((new, registration));
-                continue;
-            };
-            match notifier.wait(&wait) {
+            match changes.wait(&wait) {
                 Ended::Got(_) | Ended::Disconnected => {}
                 Ended::Cancelled => return Err(Error::Cancelled { path: path.into() }),
-                Ended::Deadline if limit.is_past() => return unavailable(Cause::Deadline),
-                Ended::Deadline => match (budget, down_since) {
-                    (_, Some(since))
-                        if !retry.is_enduring() && since.elapsed() >= policy.max_elapsed =>
-                    {
-                        return unavailable(Cause::Outage(self.failures()));
-                    }
-                    (Some((since, spent)), _) if Instant::now() >= spent => {
-                        return unavailable(Cause::NoProgress(since.elapsed()));
-                    }
-                    _ => {} // the pause is over
-                },
+                Ended::Deadline => {
+                    let is_spent = budget.is_some_and(|(_, spent)| Instant::now() >= spent);
+                    let cause = match (down_since, budget) {
+                        _ if !is_spent && !limit.is_past() => continue, // the pause is over
+                        // A connection that is gone for a moment only is not what is wrong.
+                        (down, Some((since, _)))
+                            if down.is_none_or(|down| down.elapsed() < since.elapsed() / 2) =>
+                        {
+                            Cause::NoProgress(since.elapsed())
+                        }
+                        (Some(_), _) => Cause::Outage(self.failures()),
+                        (None, _) => Cause::Deadline,
+                    };
+                    return Err(Error::Unavailable { op, path: path.into(), cause });
+                }
             }
+        }
+    }
+
+    /// Looks whether a chroot that must exist does; once it was seen, this does nothing. False: no
+    /// useful answer came.
+    fn check_chroot(
+        &self,
+        generation: &Generation,
+        op: &'static str,
+        path: &str,
+        limit: &Limit<'_>,
+    ) -> Result<bool> {
+        if self.may_use_chroot.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let chroot = self.chroot();
+        match generation.has_chroot(limit) {
+            Ok(true) => {
+                self.may_use_chroot.store(true, Ordering::Relaxed);
+                Ok(true)
+            }
+            Ok(false) => {
+                let reason = format!("{chroot:?} does not exist, and require_chroot() is set");
+                Err(Error::InvalidConfig { what: "chroot", reason })
+            }
+            // Since 3.9 servers demand the right to read for this question.
+            Err(CallError::NoAuth) => Err(Error::NoAuth { op, path: chroot.to_owned() }),
+            Err(CallError::Cancelled) => Err(Error::Cancelled { path: path.into() }),
+            Err(CallError::Deadline) => {
+                Err(Error::Unavailable { op, path: path.into(), cause: Cause::Deadline })
+            }
+            Err(_) => Ok(false),
         }
     }
 
@@ -350,11 +426,25 @@ impl Core {
         Some(Cause::NoProgress(longest))
     }
 
-    /// When the current outage will have lasted for `max_elapsed`; `None` while there is a
-    /// connection.
-    pub(crate) fn outage(&self) -> Option<Option<Instant>> {
-        let since = self.state.lock().down_since?;
-        Some(since.checked_add(self.config.retry.max_elapsed))
+    /// For a call that began at `begun`, sends nothing and has no deadline: the error if it has
+    /// waited in an outage for as long as the retry policy allows. Otherwise the time at which this
+    /// can be so at the earliest; `None` if the clock cannot express it.
+    pub(crate) fn outage_limit(&self, begun: Instant) -> StdResult<Option<Instant>, Cause> {
+        let now = Instant::now();
+        let Some(down_since) = self.state.lock().down_since else {
+            return Ok(now.checked_add(self.config.retry.max_elapsed.max(LEAST_LOOK)));
+        };
+        let spent = self.spent_at(down_since.max(begun));
+        if spent.is_some_and(|spent| now >= spent) {
+            return Err(Cause::Outage(self.failures()));
+        }
+        Ok(spent)
+    }
+
+    /// Until when the retry policy lets a call go on that makes no progress from `begun` on; `None`
+    /// if the clock cannot express it.
+    pub(crate) fn spent_at(&self, begun: Instant) -> Option<Instant> {
+        begun.checked_add(self.config.retry.max_elapsed)
     }
 
     /// Why each host of the connect string gave no session, as far as it is known.
@@ -372,6 +462,7 @@ impl Core {
     /// Ends the session here, and at the server if it answers in time. The first caller does that.
     /// Each caller gets the outcome, and waits until the session's threads have ended.
     pub(super) fn close(&self) -> Result<()> {
+        self.process.check(CLOSE, "")?;
         let now = Instant::now();
         let (until, first) = {
             let mut state = self.state.lock();
@@ -394,8 +485,6 @@ impl Core {
                 let closing = current.map(|current| current.close());
                 self.changes.notify(&(), true);
                 let _ = self.supervisor.send(SupervisorMessage::Stop);
-                // This runs foreign code, the logger, which may block. By now the server, the
-                // waiting threads and the supervisor know of the close.
                 if let Some((lost, _)) = &closing {
                     lease::notify_lost(lost);
                 }
@@ -404,8 +493,6 @@ impl Core {
                 let told = closing
                     .is_none_or(|(_, answer)| answer.recv_timeout(left(until)).unwrap_or(false));
                 self.closed.raise(told);
-                // The logger is foreign code. If it blocks, the server knows of the close already,
-                // and the other callers have the outcome.
                 log_transition(&id, &SessionEvent::Closed, "", Duration::ZERO);
                 told
             }
@@ -414,14 +501,11 @@ impl Core {
         if self.observing.get() != Some(&this_thread()) {
             let _ = self.threads.recv_timeout(left(until));
         }
+        logging::wait_until_logged(left(until).min(LAST_LINES));
         if told {
             return Ok(());
         }
-        Err(Error::Unavailable {
-            op: "close the session",
-            path: String::new(),
-            cause: Cause::ConnectionLost,
-        })
+        Err(Error::Unavailable { op: CLOSE, path: String::new(), cause: Cause::ConnectionLost })
     }
 
     // ---- the supervisor's thread ----
@@ -445,7 +529,11 @@ impl Core {
             let mut sleep = start_at.map_or(MAX_SLEEP, |at| {
                 at.saturating_duration_since(Instant::now()).min(MAX_SLEEP)
             });
-            if let Some(generation) = self.generation() {
+            let generation = self.generation();
+            if let Some(generation) = &generation {
+                // A thread that gets a hold later, with an end of its own, wakes this thread if
+                // that end comes before the next look.
+                generation.supervisor_looks.set(BootTime::END);
                 if !generation.timeout().is_zero() {
                     sleep = sleep.min((generation.timeout() / 8).max(Duration::from_millis(10)));
                 }
@@ -460,6 +548,9 @@ impl Core {
             self.report_outage(&mut outage);
             if self.state.lock().subscribers.flush() {
                 sleep = sleep.min(Duration::from_millis(100));
+            }
+            if let Some(generation) = generation {
+                generation.supervisor_looks.set(BootTime::now() + sleep);
             }
             match inbox.recv_timeout(sleep) {
                 Ok(SupervisorMessage::Session(number, event)) => {
@@ -476,6 +567,7 @@ impl Core {
                         start_at = Some(Instant::now() + pause);
                     }
                 }
+                Ok(SupervisorMessage::Look) => {}
                 Ok(SupervisorMessage::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -527,7 +619,6 @@ impl Core {
         self.report(event);
         drop(state);
         self.changes.notify(&(), true);
-        // Without the lock: a logger may block, or use the session.
         log_transition(&id, event, &server, away);
         lost.map(|(reason, _)| reason)
     }
@@ -558,9 +649,9 @@ impl Core {
             tick: config.tick,
             is_observed: self.events.is_some(),
             after_data_loss: config.after_data_loss,
-            noop: format!("zk-mutex-no-op-{}", new_uuid()),
+            noop: noop(self.chroot(), &new_uuid().to_string()),
         };
-        let supervisor = self.supervisor.clone();
+        let (supervisor, woken) = (self.supervisor.clone(), self.supervisor.clone());
         let of_core = OfCore {
             chroot: Chroot { path: self.chroot().into(), is_required: config.requires_chroot },
             parents: self.parents.clone(),
@@ -568,6 +659,7 @@ impl Core {
             report: Box::new(move |event| {
                 drop(supervisor.send(SupervisorMessage::Session(number, event)));
             }),
+            wake_supervisor: Box::new(move || drop(woken.send(SupervisorMessage::Look))),
         };
         let dialling = Dialling {
             hosts: self.ensemble.hosts.clone(),
@@ -600,15 +692,21 @@ impl CoreState {
 fn log_transition(id: &str, event: &SessionEvent, server: &str, away: Duration) {
     match event {
         SessionEvent::Connected { timeout, .. } => {
-            info!("session {id}: connected to {server}, timeout {} ms", timeout.as_millis());
+            queued!(
+                Info,
+                "session {id}: connected to {server}, timeout {} ms",
+                timeout.as_millis()
+            );
         }
         // The event loop has logged which connection was lost, and why.
-        SessionEvent::Suspended => info!("session {id}: suspended"),
+        SessionEvent::Suspended => queued!(Info, "session {id}: suspended"),
         SessionEvent::Reconnected => {
-            info!("session {id}: resumed on {server}, {:.1} s away", away.as_secs_f64());
+            queued!(Info, "session {id}: resumed on {server}, {:.1} s away", away.as_secs_f64());
         }
-        SessionEvent::Lost(reason) => warn!("session {id}: lost, {reason}; making a new one"),
-        SessionEvent::Closed => info!("session {id}: closed"),
+        SessionEvent::Lost(reason) => {
+            queued!(Warn, "session {id}: lost, {reason}; making a new one");
+        }
+        SessionEvent::Closed => queued!(Info, "session {id}: closed"),
     }
 }
 
@@ -628,7 +726,7 @@ fn spawn(
         body();
         drop(alive);
     };
-    thread::Builder::new().name(name.into()).spawn(run).map(drop).map_err(|e| Error::Unavailable {
+    spawn_own(name.into(), run).map(drop).map_err(|e| Error::Unavailable {
         op: "connect",
         path: String::new(),
         cause: Cause::Resources(format!("thread ({e})")),

@@ -18,7 +18,8 @@ pub enum SessionState {
     Suspended,
     /// The session is gone, and every guard with it; a new session is being made.
     Lost,
-    /// The session was closed, by `close()` or by the drop of its last handle. This state is final.
+    /// The session was closed, by `close()` or by the drop of its last handle; or this process is a
+    /// forked child of the process that connected it. This state is final.
     Closed,
 }
 

@@ -20,7 +20,6 @@ use super::connection::machine::code_of;
 pub(crate) use super::connection::machine::{Answers, Outcome, Removal};
 use super::connection::machine::{Batch, MachineConfig, Output, Task};
 use super::connection::{Connection, Dialling, EventLoop};
-use super::core::MAX_SLEEP;
 use super::event::SessionEvent;
 use super::lease::{self, HoldBounds, Lease, Refused, WATCH_AFTER};
 use super::leased_node::LeasedNode;
@@ -40,6 +39,9 @@ use zk_wire::path;
 pub(super) fn operation_timeout(session_timeout: Duration) -> Duration {
     session_timeout / 6
 }
+
+/// How long the close of a session may take to look at the folders that it is about to delete.
+const LOOK_BEFORE_CLOSE: Duration = Duration::from_millis(200);
 
 /// Where the events of one session go.
 pub(super) type Report = Box<dyn Fn(SessionEvent) + Send + Sync>;
@@ -66,6 +68,8 @@ pub(crate) struct Generation {
     margin_reported: SharedTime,
     /// When the event loop wakes at the latest; the start of the clock while it is at work.
     pub(super) next_look: SharedTime,
+    /// When the supervisor looks next whether a hold has ended; [`BootTime::END`] while it looks.
+    pub(super) supervisor_looks: SharedTime,
     #[cfg(feature = "client")]
     pub(super) client_end: ClientEnd,
     /// The functions to call when the children of a node change, by the node's full path.
@@ -90,6 +94,8 @@ pub(super) struct OfCore {
     pub(super) events: Option<Arc<EventQueue>>,
     /// Where the events of the session go.
     pub(super) report: Report,
+    /// Has the supervisor look again when a hold ends.
+    pub(super) wake_supervisor: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Default)]
@@ -162,6 +168,7 @@ impl Generation {
                 of_core,
                 margin_reported: SharedTime::default(),
                 next_look: SharedTime::default(),
+                supervisor_looks: SharedTime::default(),
                 #[cfg(feature = "client")]
                 client_end: ClientEnd::new(number),
                 folders: Mutex::default(),
@@ -188,9 +195,14 @@ impl Generation {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// The ids of our own pending deletes: nodes that must be deleted and may still exist.
+    /// The ids of our own pending deletes: nodes that must go, and may still exist or be made.
     pub(crate) fn pending_deletes(&self) -> Arc<HashSet<String>> {
         self.connection.with(|machine, _| machine.pending_deletes())
+    }
+
+    /// The pending deletes without the creates that have made no node so far, and may still be done.
+    pub(crate) fn deletes_under_way(&self) -> HashSet<String> {
+        self.connection.with(|machine, _| machine.deletes_under_way())
     }
 
     /// Adds to `kept` how much the session keeps in memory.
@@ -253,19 +265,14 @@ impl Generation {
     }
 
     /// A holder gets this node now, and may have it as long as `bounds` say.
-    pub(crate) fn bind(self: &Arc<Self>, node: &Arc<LeasedNode>, bounds: &HoldBounds) {
+    pub(crate) fn bind(&self, node: &Arc<LeasedNode>, bounds: &HoldBounds) {
         let now = BootTime::now();
         self.lease.bind(node, bounds, now);
-        // The supervisor, which ends holds in time, may sleep until then. It looks once in a
-        // second.
-        if let Some(max) = bounds.max.filter(|max| *max < MAX_SLEEP) {
-            let this = Arc::downgrade(self);
-            let end = move || {
-                if let Some(this) = this.upgrade() {
-                    this.notify_later(this.lease.mark_due(BootTime::now()));
-                }
-            };
-            self.at(now + max, Box::new(end));
+        // The supervisor, which ends holds in time, may sleep for longer.
+        let end = bounds.max.map(|max| now + max);
+        if let Some(end) = end.filter(|end| *end < self.supervisor_looks.get()) {
+            self.supervisor_looks.set(end);
+            (self.of_core.wake_supervisor)();
         }
     }
 
@@ -310,8 +317,8 @@ impl Generation {
             return Err(why);
         }
         // The answers came before this thread gave up. They may still be in the queue of outputs,
-        // behind an output whose foreign code (a logger, say) blocks the event loop. This thread
-        // takes them from there.
+        // and the event loop may get no processor to carry them out. This thread takes them from
+        // there.
         if let Some(answers) = self.connection.with(|machine, _| machine.take_answers(number)) {
             return Ok(answers);
         }
@@ -379,21 +386,21 @@ impl Generation {
         }
         let create = |mode| {
             let create = Operation::Create { path: dir, data: &[], acl, mode };
-            let made = self.call(create, limit).map(drop);
-            if is_chroot && made.is_ok() {
+            let (_, czxid) = self.call(create, limit)?.created()?;
+            if is_chroot {
                 info!("{dir}: the chroot did not exist and was made");
             }
-            made
+            Ok(czxid)
         };
         if !self.of_core.parents.are_persistent() {
             let connection = (self.number, self.epoch());
-            let created = create(CreateMode::Container);
+            let created = create(CreateMode::Container).map(drop);
             if !self.of_core.parents.is_refusal(connection, &created) {
                 return created;
             }
         }
-        create(CreateMode::Persistent)?;
-        self.of_core.parents.made(dir, BootTime::now());
+        let czxid = create(CreateMode::Persistent)?;
+        self.of_core.parents.made(dir, czxid, BootTime::now());
         self.connection.wake(); // the event loop learns when it is to look for empty parents
         Ok(())
     }
@@ -405,11 +412,28 @@ impl Generation {
             self.connection.with(|machine, now| {
                 // In an outage they would pile up; the next look comes in any case.
                 if machine.is_up() {
-                    machine.add_task(Task::Prune { path }, now);
+                    machine.add_task(Task::Prune { path, is_ours: false }, now);
                 }
             });
         }
         self.of_core.parents.next_look()
+    }
+
+    /// The persistent parents that still are as this session made them. Looks at them, if there is
+    /// a connection.
+    fn own_parents(&self, limit: &Limit<'_>) -> Vec<String> {
+        let mut all = self.of_core.parents.all();
+        if all.is_empty() || !self.connection.with(|machine, _| machine.is_up()) {
+            return Vec::new();
+        }
+        let looks: Vec<_> = all.iter().map(|path| (Operation::Exists { path }, None)).collect();
+        let Ok(mut seen) = self.flight(&looks, limit) else { return Vec::new() };
+        let mut at = 0..all.len();
+        all.retain(|path| match at.next().map(|at| seen.take(at)) {
+            Some(Ok(Reply::Stat(stat))) => self.of_core.parents.is_ours(path, &stat),
+            _ => false,
+        });
+        all
     }
 
     /// Lists a node's children. With `watch`, sets a watch on the list, if the node exists.
@@ -423,6 +447,48 @@ impl Generation {
         self.flight(&[(list, None)], limit)?.listed(0)
     }
 
+    /// Sends these reads in one flight, behind a `sync`. So they show all that was acknowledged to
+    /// any client before this call.
+    ///
+    /// A server may lag behind the leader for as long as its stream from there is slow. It answers
+    /// reads meanwhile, and what they show may be over: a lock that somebody has released, as the
+    /// caller knows from him, would seem to be taken. The server answers a `sync` when it has
+    /// received what the leader had committed before, and only then the reads behind it. If the
+    /// `sync` fails, the reads show nothing, and the call fails.
+    ///
+    /// A read that follows an acknowledged write of the same call needs no `sync`: its server has
+    /// done that write, and all writes before it. That holds on a later connection too, because a
+    /// server that has seen less than the session refuses it.
+    pub(crate) fn synced(
+        &self,
+        reads: &[Operation<'_>],
+        limit: &Limit<'_>,
+    ) -> Result<Answers, CallError> {
+        let behind_sync = std::iter::once(&Operation::Sync).chain(reads);
+        let requests: Vec<_> = behind_sync.map(|request| (*request, None)).collect();
+        self.flight(&requests, limit)?.behind_sync()
+    }
+
+    /// Lists a node's children as [`synced`](Self::synced) does.
+    pub(crate) fn synced_children(
+        &self,
+        dir: &str,
+        limit: &Limit<'_>,
+    ) -> Result<Listed, CallError> {
+        self.synced(&[Operation::GetChildren { path: dir, watch: false }], limit)?.listed(0)
+    }
+
+    /// Reads a node as [`synced`](Self::synced) does. With `watch`, sets a watch on it, if it
+    /// exists.
+    pub(crate) fn synced_read(
+        &self,
+        path: &str,
+        watch: bool,
+        limit: &Limit<'_>,
+    ) -> Result<Node, CallError> {
+        self.synced(&[Operation::GetData { path, watch }], limit)?.take(0)?.node()
+    }
+
     /// Reads a node. With `watch`, sets a watch on it, if it exists.
     pub(crate) fn read(
         &self,
@@ -433,12 +499,11 @@ impl Generation {
         self.call(Operation::GetData { path, watch }, limit)?.node()
     }
 
-    /// Renews the lease, and waits until it is fresh. The renewal is a write without effect in
-    /// `dir`, a directory of our locks. If it takes longer than the operation timeout, the session
-    /// is attached to a server anew, and the caller gets `ConnectionLoss`.
-    pub(crate) fn prove(&self, dir: &str, limit: &Limit<'_>) -> Result<(), CallError> {
+    /// Renews the lease, and waits until it is fresh. If that takes longer than the operation
+    /// timeout, the session is attached to a server anew, and the caller gets `ConnectionLoss`.
+    pub(crate) fn prove(&self, limit: &Limit<'_>) -> Result<(), CallError> {
         let (done, proven) = bounded(1);
-        self.connection.with(|machine, now| machine.prove(dir.to_owned(), done, now));
+        self.connection.with(|machine, now| machine.prove(done, now));
         match limit.recv(&proven) {
             Ended::Got(_) => Ok(()),
             Ended::Disconnected => Err(CallError::ConnectionLoss),
@@ -521,6 +586,7 @@ impl Generation {
     /// nodes that are lost by it, which the caller must pass to [`lease::notify_lost`], and a
     /// receiver that gets whether the server has answered.
     pub(super) fn close(&self) -> (Vec<Arc<LeasedNode>>, Receiver<bool>) {
+        let parents = self.own_parents(&Limit::after(LOOK_BEFORE_CLOSE));
         // The lease ends before the server can hear of the close. When the server hears of it, it
         // deletes our nodes, and other processes get the locks: no guard of ours may be valid by
         // then.
@@ -529,8 +595,8 @@ impl Generation {
         self.connection.with(|machine, now| {
             // These requests go behind the deletes of all that was released, and so find the
             // folders of those locks empty.
-            for path in self.of_core.parents.all() {
-                machine.add_task(Task::Prune { path }, now);
+            for path in parents {
+                machine.add_task(Task::Prune { path, is_ours: true }, now);
             }
             machine.close(done, now);
         });
@@ -540,7 +606,7 @@ impl Generation {
     // ---- the outputs of the connection's machine ----
 
     /// Whether an output only wakes waiting threads. Then any calling thread that reads the socket
-    /// may carry it out, because that runs no foreign code and does not block.
+    /// may carry it out, because that takes no time.
     pub(super) fn is_light(&self, output: &Output) -> bool {
         match output {
             Output::Answered(..)
@@ -627,6 +693,10 @@ impl Generation {
             }
             Output::HoldRead(node, _) => self.lease.node_gone(&node, BootTime::now()),
             Output::Pruned(path) => self.of_core.parents.gone(&path),
+            Output::MayPrune { task, path, stat } => {
+                let may = self.of_core.parents.is_ours(&path, &stat);
+                self.connection.with(|machine, now| machine.may_prune(task, may, now));
+            }
             Output::TellLoss(lost) => lease::notify_lost(&lost),
             Output::FolderListed(watch, Some((children, pending))) => {
                 self.notify_folder(
@@ -635,10 +705,6 @@ impl Generation {
                 );
             }
             Output::FolderListed(watch, None) => self.notify_folder(watch.dir(), Folder::Changed),
-            Output::MayRemove { task, path } => {
-                let may = self.lease.leased_node(&path).is_none();
-                self.connection.with(|machine, now| machine.may_remove(task, may, now));
-            }
             Output::Log(level, text) => match level {
                 log::Level::Error => error!("{text}"),
                 log::Level::Warn => warn!("{text}"),
@@ -700,8 +766,8 @@ impl Generation {
         }
     }
 
-    /// Lets the event loop notify the holders of these nodes, which are marked as lost. That runs
-    /// foreign code, and this thread may be a caller that waits for an answer.
+    /// Lets the event loop notify the holders of these nodes, which are marked as lost. They may be
+    /// many, and this thread may be a caller that waits for an answer and has a deadline.
     fn notify_later(&self, lost: Vec<Arc<LeasedNode>>) {
         if !lost.is_empty() {
             self.connection.with(|machine, _| machine.outputs.push_back(Output::TellLoss(lost)));
@@ -714,6 +780,14 @@ impl Answers {
     pub(crate) fn take(&mut self, at: usize) -> Result<Reply, CallError> {
         let taken = || Err(CallError::ConnectionLoss);
         self.all.get_mut(at).map_or_else(taken, |answer| std::mem::replace(answer, taken()))
+    }
+
+    /// The answers to the requests behind a `sync`, which is the first request; an error if it
+    /// failed.
+    pub(crate) fn behind_sync(mut self) -> Result<Self, CallError> {
+        self.take(0)?;
+        drop(self.all.remove(0));
+        Ok(self)
     }
 
     pub(crate) fn listed(&mut self, at: usize) -> Result<Listed, CallError> {
@@ -757,9 +831,7 @@ pub(crate) fn create_contender<'a>(
     data: &'a [u8],
     acl: &'a Acl,
 ) -> (Operation<'a>, Option<Removal>) {
-    let mut removal = Removal::of_create(path, id);
-    removal.outlives_session = mode == CreateMode::Persistent;
-    (Operation::Create { path, data, acl, mode }, Some(removal))
+    (Operation::Create { path, data, acl, mode }, Some(Removal::of_create(path, id)))
 }
 
 #[cfg(test)]

@@ -10,12 +10,13 @@
 //! # Answers without the lock
 //!
 //! A thread that has a guard asks before each step of its work whether its node is still held. So
-//! `is_held` takes no lock as long as the answer is yes. It compares three things in this order:
-//! the clock, which its caller has read; the end of the lease, `Lease::end`; the mark in the node
-//! which says that the node is lost. The end and the marks are written only under the lock. If the
-//! clock is before the end and there is no mark, the node is held. If the clock has reached the
-//! end, `is_held` takes the lock and marks all nodes of the lease as lost; then the mark decides.
-//! Seven properties follow:
+//! `is_held` takes no lock as long as the answer is yes. In a forked child it says no, and does
+//! nothing else (`process.rs`). Otherwise it compares three things in this order: the clock, which
+//! its caller has read; the end of the lease, `Lease::end`; the mark in the node which says that
+//! the node is lost. The end and the marks are written only under the lock. If the clock is before
+//! the end and there is no mark, the node is held. If the clock has reached the end, `is_held`
+//! takes the lock and marks all nodes of the lease as lost; then the mark decides. Seven properties
+//! follow:
 //!
 //! * **"Lost" is final.** `is_held` says that a node is lost only if the node bears the mark by
 //!   then, and no mark is ever removed. Each call that begins later finds the mark.
@@ -54,14 +55,16 @@ use std::time::Duration;
 use super::leased_node::LeasedNode;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
+use crate::process::Process;
 use crate::world::{HashMap, Mutex};
-use zk_wire::path;
 
 /// A node that has been held for this long gets a watch, if it has none yet.
 pub(super) const WATCH_AFTER: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 pub(crate) struct Lease {
+    /// The process that holds the nodes.
+    process: Process,
     state: Mutex<LeaseState>,
     /// When the lease ends, for readers without the lock: `LeaseState::end`, or the start of the
     /// clock as long as that is `None`. Written under the lock.
@@ -157,12 +160,6 @@ impl Lease {
         next
     }
 
-    /// As `end_if_due`, for a caller that must run no foreign code. Returns the nodes that are
-    /// marked as lost; the caller must have them passed to [`notify_lost`].
-    pub(super) fn mark_due(&self, now: BootTime) -> Vec<Arc<LeasedNode>> {
-        self.lapse(&mut self.state.lock(), now)
-    }
-
     /// A holder gets this node now, and may have it as long as `bounds` say; the bounds of the
     /// holder before count no more. If those have ended the hold already, it stays lost.
     pub(crate) fn bind(&self, node: &Arc<LeasedNode>, bounds: &HoldBounds, now: BootTime) {
@@ -220,11 +217,6 @@ impl Lease {
         self.state.lock().needed_end()
     }
 
-    /// The directory of some held node. The ACL allows our writes there.
-    pub(crate) fn a_directory(&self) -> Option<String> {
-        self.state.lock().nodes.keys().next().map(|node| path::parent(node).to_owned())
-    }
-
     /// Puts `node` under the lease, if the lease is fresh: from now on it is held.
     pub(crate) fn grant(&self, node: &Arc<LeasedNode>, now: BootTime) -> Result<(), Refused> {
         let mut state = self.state.lock();
@@ -248,10 +240,27 @@ impl Lease {
     /// no thread has noticed yet that the lease has ended. The top of this file says why no lock is
     /// needed, and why the mark of the loss is read last.
     pub(crate) fn is_held(&self, node: &LeasedNode, now: BootTime) -> bool {
+        if self.process.is_forked() {
+            return false;
+        }
         if now >= self.end.get() || now >= node.bound() {
             self.end_if_due(now);
         }
         node.loss().is_none()
+    }
+
+    /// Why `node` is not held. In a forked child no other method but `is_held` can be called:
+    /// another thread of the parent may have had the lock at the fork.
+    pub(crate) fn loss(&self, node: &LeasedNode, now: BootTime) -> Option<LossReason> {
+        if self.is_held(node, now) {
+            return None;
+        }
+        node.loss().or_else(|| self.process.is_forked().then_some(LossReason::Forked))
+    }
+
+    /// The process that holds the nodes.
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
     }
 
     /// What `is_held` would answer if the process read this time now. Takes no lock, so that the
@@ -339,8 +348,8 @@ impl Lease {
         notify_lost(&self.mark_gone(node, now));
     }
 
-    /// As `node_gone`, for a caller that must run no foreign code, such as a logger. Returns the
-    /// nodes that are marked as lost; the caller must have them passed to [`notify_lost`].
+    /// As `node_gone`, for a caller that notifies nobody itself. Returns the nodes that are marked
+    /// as lost; the caller must have them passed to [`notify_lost`].
     pub(super) fn mark_gone(&self, node: &Arc<LeasedNode>, now: BootTime) -> Vec<Arc<LeasedNode>> {
         let mut state = self.state.lock();
         // A process that was stopped may read this event when the lease has ended already. Then the
@@ -360,8 +369,8 @@ impl Lease {
         notify_lost(&self.mark_ended(reason));
     }
 
-    /// As `end`, for a caller that has something to do before foreign code runs. Returns the nodes
-    /// that are marked as lost; the caller must pass them to [`notify_lost`].
+    /// As `end`, for a caller that has something to do before the holders are notified. Returns the
+    /// nodes that are marked as lost; the caller must pass them to [`notify_lost`].
     pub(super) fn mark_ended(&self, reason: LossReason) -> Vec<Arc<LeasedNode>> {
         let mut state = self.state.lock();
         state.over.get_or_insert(reason);
@@ -473,7 +482,7 @@ impl Timed {
     }
 }
 
-/// Notifies the holders of these nodes. The caller has no lock, since this runs foreign code.
+/// Notifies the holders of these nodes. The caller has no lock, since this takes several.
 pub(super) fn notify_lost(lost: &[Arc<LeasedNode>]) {
     for node in lost {
         node.notify_lost();
@@ -491,6 +500,11 @@ mod tests {
         /// When the lease ends, if a session was made.
         pub(crate) fn end_time(&self) -> Option<BootTime> {
             self.state.lock().end()
+        }
+
+        /// While the result lives, a thread that ends or renews the lease waits.
+        pub(crate) fn stopped(&self) -> impl Drop {
+            self.state.lock()
         }
     }
 

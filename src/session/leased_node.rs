@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
+use crate::process::Process;
 use crate::signal::{Once, Signal};
 use crate::stats::Holds;
 use crate::world::atomic::{AtomicU64, Ordering};
-use crate::world::{Mutex, OnceLock, Receiver};
+use crate::world::{LazyLock, Mutex, OnceLock, Receiver, Sender, bounded};
 
 /// A client that asks a holder to release its lock writes this to the holder's node. Curator does
 /// so too (`LockInternals.REVOKE_MESSAGE`).
 pub(crate) const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";
 
-/// Called once, when a node is lost, on any thread. It must not block.
+/// Called once, when a node is lost, on any thread. It must not block, and runs no foreign code.
 pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
 
 /// A node of ours that was granted the lock under the session's lease.
@@ -134,18 +135,18 @@ impl LeasedNode {
     /// A new signal for one guard. It is raised when somebody asks for the lock, until
     /// `part_revoked`.
     pub(crate) fn revoke_signal(&self) -> RevokeSignal {
-        let signal = RevokeSignal(Signal::new());
-        self.revocation.join(&signal.0);
+        let signal = RevokeSignal::of(&Process::default());
+        self.join_revoked(&signal);
         signal
     }
 
     /// From now on, until `part_revoked`, a request for the lock raises this signal too.
     pub(crate) fn join_revoked(&self, signal: &RevokeSignal) {
-        self.revocation.join(&signal.0);
+        self.revocation.join(&signal.signal);
     }
 
     pub(crate) fn part_revoked(&self, signal: &RevokeSignal) {
-        self.revocation.part(&signal.0);
+        self.revocation.part(&signal.signal);
     }
 
     pub(crate) fn loss(&self) -> Option<LossReason> {
@@ -161,11 +162,11 @@ impl LeasedNode {
 
     /// From now on, until `part`, the loss of this node raises this signal too.
     pub(crate) fn join(&self, signal: &LostSignal) {
-        self.loss.join(&signal.0);
+        self.loss.join(&signal.signal);
     }
 
     pub(crate) fn part(&self, signal: &LostSignal) {
-        self.loss.part(&signal.0);
+        self.loss.part(&signal.signal);
     }
 
     /// The connection on which the watch on the node is set or is being set; 0 if there is none.
@@ -196,7 +197,7 @@ impl LeasedNode {
         self.loss.happen(reason)
     }
 
-    /// Notifies the holder of the loss. The caller has no lock, since a logger may block.
+    /// Notifies the holder of the loss. The caller has no lock, since this takes several.
     pub(super) fn notify_lost(&self) {
         let on_loss = self.on_loss.lock().take();
         if let Some(on_loss) = on_loss {
@@ -210,7 +211,7 @@ impl LeasedNode {
             on_overdue.into_iter().for_each(|on_overdue| on_overdue());
         }
         if let Some(reason) = self.loss() {
-            warn!("{}: lock lost, {reason}", self.path);
+            queued!(Warn, "{}: lock lost, {reason}", self.path);
         }
     }
 }
@@ -253,22 +254,37 @@ impl LeasedNode {
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct LostSignal(Arc<Signal<LossReason>>);
+pub struct LostSignal {
+    signal: Arc<Signal<LossReason>>,
+    /// In a forked child the signal is ready, although no thread raises it there.
+    process: Process,
+}
+
+/// A channel that is ready: the receiver of all signals of a parent in its forked child. The
+/// parent's own channel could be locked for ever.
+static READY: LazyLock<Receiver<Infallible>> = LazyLock::new(|| bounded(0).1);
 
 impl LostSignal {
     /// A signal for several nodes, each of which must `join` it.
     pub(crate) fn common() -> Self {
-        LostSignal(Signal::new())
+        LostSignal { signal: Signal::new(), process: Process::default() }
+    }
+
+    /// A signal that is ready.
+    pub(crate) fn ready(reason: LossReason) -> Self {
+        let signal = LostSignal::common();
+        signal.signal.raise(reason);
+        signal
     }
 
     /// Why the lock was lost; `None` as long as it is not.
     pub fn reason(&self) -> Option<LossReason> {
-        self.0.value()
+        self.signal.value().or_else(|| self.process.is_forked().then_some(LossReason::Forked))
     }
 
     /// Blocks until the lock is lost, and says why. `None`: it was not lost within `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<LossReason> {
-        self.0.wait(timeout)
+        self.reason().or_else(|| self.signal.wait(timeout))
     }
 
     /// The signal as a channel, for `select!` with other channels. No message ever comes:
@@ -276,8 +292,11 @@ impl LostSignal {
     ///
     /// Keep the `LostSignal`, or a clone of it. A clone of this receiver alone becomes ready as
     /// soon as the last `LostSignal` of its guard is dropped, although the lock was not lost.
+    ///
+    /// In a forked child this receiver is ready. A clone of it that was made before the fork never
+    /// becomes ready in the child.
     pub fn receiver(&self) -> &Receiver<Infallible> {
-        self.0.receiver()
+        if self.process.is_forked() { &READY } else { self.signal.receiver() }
     }
 }
 
@@ -287,28 +306,43 @@ impl fmt::Debug for LostSignal {
     }
 }
 
+/// A channel that is never ready: the receiver of all these signals of a parent in its forked
+/// child, where nobody asks. The parent's own channel could be locked for ever.
+static NEVER: LazyLock<(Sender<Infallible>, Receiver<Infallible>)> = LazyLock::new(|| bounded(0));
+
 /// A guard gives out this signal. It becomes ready if somebody asks for the lock before that guard
 /// is released, and never otherwise: a release, a loss, or a request to a later holder does not
 /// make it ready. All clones of this value are one signal, which stays ready.
 #[derive(Clone)]
-pub struct RevokeSignal(Arc<Signal<()>>);
+pub struct RevokeSignal {
+    signal: Arc<Signal<()>>,
+    process: Process,
+}
 
 impl RevokeSignal {
-    /// Whether somebody has asked for the lock.
-    pub fn is_requested(&self) -> bool {
-        self.0.value().is_some()
+    /// A signal for a guard of this process.
+    pub(crate) fn of(process: &Process) -> Self {
+        RevokeSignal { signal: Signal::new(), process: process.clone() }
     }
 
-    /// Blocks until somebody asks for the lock. `false`: nobody did within `timeout`.
+    /// Whether somebody has asked for the lock.
+    pub fn is_requested(&self) -> bool {
+        self.signal.value().is_some()
+    }
+
+    /// Blocks until somebody asks for the lock. `false`: nobody did within `timeout`. In a forked
+    /// child nobody ever asks, and the call returns at once.
     pub fn wait(&self, timeout: Duration) -> bool {
-        self.0.wait(timeout).is_some()
+        self.is_requested() || !self.process.is_forked() && self.signal.wait(timeout).is_some()
     }
 
     /// The signal as a channel, for `select!`, as [`LostSignal::receiver`]. It becomes ready when
     /// somebody asks for the lock. Keep the `RevokeSignal`, or a clone of it, and not the receiver
     /// alone.
+    ///
+    /// In a forked child this receiver is never ready.
     pub fn receiver(&self) -> &Receiver<Infallible> {
-        self.0.receiver()
+        if self.process.is_forked() { &NEVER.1 } else { self.signal.receiver() }
     }
 }
 

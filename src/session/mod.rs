@@ -62,13 +62,18 @@ use crate::world::Receiver;
 /// A session has two threads: one for the connection and one that supervises. With an
 /// [`Observer`](crate::Observer) it has one more. Host names are looked up on a thread that ends
 /// with the look-up. A session listens on no port. The application's client, `ZkSession::client`,
-/// has threads of its own.
+/// has threads of its own. All sessions of a process share one thread that gives their lines to the
+/// application's logger, so that a logger that blocks delays nothing; it ends when there was
+/// nothing to log for ten seconds.
 ///
 /// # Statics, forks
 ///
 /// Statics are not dropped at exit. So close a session that is kept in a static by hand, or its
-/// locks stay taken until the server expires the session. Do not use a session in a forked child,
-/// which has none of its threads.
+/// locks stay taken until the server expires the session.
+///
+/// A session belongs to the process that connected it. In a forked child each call gives
+/// [`Error::Forked`](crate::Error::Forked), the state is [`Closed`](SessionState::Closed), and a
+/// drop does nothing. The chapter [`guide::forks`](crate::guide::forks) says what to do instead.
 ///
 /// # Example
 ///
@@ -90,6 +95,9 @@ struct Handle(Arc<Core>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.0.process().keeps(&self.0) {
+            return;
+        }
         if let Err(e) = self.0.close() {
             debug!("{e}");
         }
@@ -249,7 +257,8 @@ impl ZkSession {
     /// [`Error::Closed`](crate::Error::Closed).
     ///
     /// This call returns when the session's threads have ended, the thread of its observers
-    /// included, or after that second (an observer may take longer). If an observer itself calls
+    /// included, and when the logger has the session's last lines, or after that second (an observer
+    /// or the logger may take longer). If an observer itself calls
     /// this, the call does not wait for the threads. The first call closes the session. Further
     /// calls, at the same time or later, wait for the first and return its outcome.
     ///
@@ -257,6 +266,8 @@ impl ZkSession {
     ///
     /// [`Error::Unavailable`](crate::Error::Unavailable) when no server has answered in time. Then
     /// the session is closed in this process, and the server keeps it until it expires.
+    /// [`Error::Forked`](crate::Error::Forked) in a forked child: the parent's session stays as it
+    /// is.
     pub fn close(&self) -> Result<()> {
         self.core().close()
     }

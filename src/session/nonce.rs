@@ -18,12 +18,29 @@ pub(crate) fn sign(nonce: &str, data: &[u8]) -> Vec<u8> {
     [nonce.as_bytes(), b"\n", data].concat()
 }
 
+/// The data of a node that its owner is about to delete: its nonce alone. It has no nonce any more
+/// as far as [`split`] is concerned, and is shorter than before, so that no quota forbids it.
+pub(crate) fn released_data(nonce: &str) -> Vec<u8> {
+    nonce.as_bytes().to_vec()
+}
+
+/// The former nonce of a node that its owner is about to delete.
+pub(crate) fn released(data: &[u8]) -> Option<&str> {
+    std::str::from_utf8(data).ok().filter(|nonce| is_nonce(nonce))
+}
+
+fn is_nonce(text: &str) -> bool {
+    text.len() == LENGTH && Uuid::try_parse(text).is_ok()
+}
+
 /// Splits the data of a node into its nonce, if it has one, and the rest.
 pub(crate) fn split(data: &[u8]) -> (Option<&str>, &[u8]) {
+    if released(data).is_some() {
+        return (None, b"");
+    }
     let signed = || {
         let (nonce, rest) = data.split_at_checked(LENGTH)?;
-        let nonce =
-            std::str::from_utf8(nonce).ok().filter(|nonce| Uuid::try_parse(nonce).is_ok())?;
+        let nonce = std::str::from_utf8(nonce).ok().filter(|nonce| is_nonce(nonce))?;
         Some((nonce, rest.strip_prefix(b"\n")?))
     };
     signed().map_or((None, data), |(nonce, rest)| (Some(nonce), rest))
@@ -37,9 +54,7 @@ mod tests {
     #[test]
     fn data_that_others_wrote_has_no_nonce() {
         let nonce = new();
-        for data in
-            ["", "\n", &nonce, &format!("{nonce} x"), &format!("x{nonce}\n"), &"-".repeat(40)]
-        {
+        for data in ["", "\n", &format!("{nonce} x"), &format!("x{nonce}\n"), &"-".repeat(40)] {
             assert_eq!(split(data.as_bytes()), (None, data.as_bytes()), "{data:?}");
         }
     }
@@ -50,6 +65,10 @@ mod tests {
             let nonce = new();
             let signed = sign(&nonce, &data);
             prop_assert_eq!(split(&signed), (Some(nonce.as_str()), data.as_slice()));
+            prop_assert_eq!(released(&signed), None);
+            let released_data = released_data(&nonce);
+            prop_assert_eq!(split(&released_data), (None, b"".as_slice()));
+            prop_assert_eq!(released(&released_data), Some(nonce.as_str()));
             split(&data);
         }
     }

@@ -88,6 +88,32 @@ pub(crate) struct Registration<'a, K: Hash + Eq> {
     number: u64,
 }
 
+/// A registration that is made when its owner first has to wait: most calls never do.
+pub(crate) struct LazyRegistration<'a, K: Hash + Eq> {
+    registry: &'a WatchRegistry<K>,
+    key: K,
+    made: Option<(Arc<Notifier>, Registration<'a, K>)>,
+}
+
+impl<'a, K: Hash + Eq + Clone> LazyRegistration<'a, K> {
+    pub(crate) fn new(registry: &'a WatchRegistry<K>, key: K) -> Self {
+        LazyRegistration { registry, key, made: None }
+    }
+
+    /// Waits for a change of the key. The first call only registers, and returns at once: a change
+    /// from before the registration has notified nobody, so the owner must look once more.
+    pub(crate) fn wait(&mut self, limit: &Limit<'_>) -> Ended<u8> {
+        if let Some((notifier, _)) = &self.made {
+            return notifier.wait(limit);
+        }
+        let notifier = Notifier::new();
+        let mask = EventMask { gone: 1, changed: 1 };
+        let registration = self.registry.register(self.key.clone(), &notifier, mask);
+        self.made = Some((notifier, registration));
+        Ended::Got(0)
+    }
+}
+
 impl<K> Default for WatchRegistry<K> {
     fn default() -> Self {
         WatchRegistry { next: AtomicU64::new(0), table: Mutex::new(HashMap::default()) }

@@ -5,14 +5,22 @@
 //! the session that made one deletes it when it is empty (Curator: `Reaper`). The server refuses to
 //! delete a node that has children, so no client loses its place in a queue. A client that finds
 //! the folder gone makes it again, as with a container.
+//!
+//! The library deletes no other folder. An operator may have made a lock's folder, with an ACL and
+//! data, and the next client would make it again without them. So each folder is looked at before
+//! it is deleted: it must be the very node that this session made, and nobody may have given it
+//! data or another ACL since. Between the look and the delete, which is one round trip, somebody
+//! may still give it another ACL, or delete it and make another. If somebody writes data to it
+//! meanwhile, the server refuses the delete.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::generation::CallError;
 use crate::clock::BootTime;
 use crate::world::Mutex;
 use zk_wire::code::err;
+use zk_wire::record::Stat;
 
 /// How often empty parents are looked for. ZooKeeper looks for empty containers as often
 /// (`znode.container.checkIntervalMs`).
@@ -33,8 +41,9 @@ struct State {
     /// The last of these connections: its generation, and its epoch there.
     lost_on: Option<(u64, u64)>,
     are_persistent: bool,
-    /// The persistent parents that this session has made and has not seen gone: full paths.
-    made: BTreeSet<String>,
+    /// The persistent parents that this session has made and has not seen gone: full paths, and
+    /// the transaction that made each.
+    made: BTreeMap<String, i64>,
     /// `None` while there are no such parents.
     next_look: Option<BootTime>,
 }
@@ -87,20 +96,28 @@ impl Parents {
         is_refusal
     }
 
-    /// A persistent parent was made.
-    pub(crate) fn made(&self, path: &str, now: BootTime) {
+    /// A persistent parent was made, by the transaction `czxid`.
+    pub(crate) fn made(&self, path: &str, czxid: i64, now: BootTime) {
         let mut state = self.0.lock();
-        state.made.insert(path.to_owned());
+        state.made.insert(path.to_owned(), czxid);
         state.next_look.get_or_insert(now + LOOK_INTERVAL);
     }
 
     /// This node exists no more.
     pub(crate) fn gone(&self, path: &str) {
+        self.0.lock().forget(path);
+    }
+
+    /// Whether this folder, which was just looked at, is still as this session made it. If not, it
+    /// is forgotten.
+    pub(crate) fn is_ours(&self, path: &str, stat: &Stat) -> bool {
         let mut state = self.0.lock();
-        state.made.remove(path);
-        if state.made.is_empty() {
-            state.next_look = None;
+        let is_unchanged = (stat.version, stat.aversion, stat.data_length) == (0, 0, 0);
+        let is_ours = is_unchanged && state.made.get(path) == Some(&stat.czxid);
+        if !is_ours {
+            state.forget(path);
         }
+        is_ours
     }
 
     /// The persistent parents to delete if they are empty, if it is time.
@@ -128,7 +145,14 @@ impl Parents {
 impl State {
     fn children_first(&self) -> Vec<String> {
         // A path sorts behind those that it begins with.
-        self.made.iter().rev().cloned().collect()
+        self.made.keys().rev().cloned().collect()
+    }
+
+    fn forget(&mut self, path: &str) {
+        self.made.remove(path);
+        if self.made.is_empty() {
+            self.next_look = None;
+        }
     }
 }
 
@@ -176,12 +200,37 @@ mod tests {
     }
 
     #[test]
+    fn only_the_node_that_this_session_made_is_ours_and_only_while_nobody_changes_it() {
+        let made = Stat {
+            czxid: 7,
+            ctime: 0,
+            version: 0,
+            aversion: 0,
+            owner: 0,
+            data_length: 0,
+            pzxid: 7,
+        };
+        let parents = Parents::default();
+        assert!(!parents.is_ours("/l", &made), "another client made it");
+        for other in [
+            Stat { czxid: 8, ..made },
+            Stat { version: 1, ..made },
+            Stat { aversion: 1, ..made },
+            Stat { data_length: 1, ..made },
+        ] {
+            parents.made("/l", 7, BootTime::now());
+            assert!(parents.is_ours("/l", &made) && !parents.is_ours("/l", &other), "{other:?}");
+            assert!(parents.all().is_empty() && parents.next_look().is_none(), "it is given up");
+        }
+    }
+
+    #[test]
     fn parents_are_looked_at_now_and_then_children_first_until_they_are_gone() {
         let parents = Parents::default();
         let now = BootTime::now();
         assert_eq!((parents.due(now + LOOK_INTERVAL), parents.next_look()), (vec![], None));
         for path in ["/app", "/app/locks", "/app/locks/a", "/app-b"] {
-            parents.made(path, now);
+            parents.made(path, 5, now);
         }
         assert_eq!(parents.next_look(), Some(now + LOOK_INTERVAL));
         assert!(parents.due(now).is_empty());

@@ -15,8 +15,8 @@ const LONGEST: Duration = Duration::from_secs(1 << 24);
 ///
 /// While the session is open it tries again and again to connect. The pauses grow from `base` to
 /// `cap`, with jitter. A blocked call (`lock()` and its kin) that fails although there is a
-/// connection also pauses like this before it tries again. If such a call makes no progress for
-/// [`max_elapsed`](Self::max_elapsed), it ends with [`Error::Unavailable`].
+/// connection also pauses like this before it tries again. If such a call has no deadline and makes
+/// no progress for [`max_elapsed`](Self::max_elapsed), it ends with [`Error::Unavailable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     pub(crate) base: Duration,
@@ -51,18 +51,20 @@ impl RetryPolicy {
         self
     }
 
-    /// How long a blocked call goes on without progress; default 60 s.
+    /// How long a blocked call without a deadline goes on without progress; default 60 s. A call
+    /// with a timeout or a deadline goes on until that, however long it is, and
+    /// [`try_lock`](crate::ZkMutex::try_lock) and its kin do not wait for a connection at all.
     ///
-    /// The time counts from the call's last progress: its node was created, its watches were set,
-    /// or the event for which it waited has come. Before any progress the time counts from the
-    /// beginning of the call. A new connection alone is no progress. When the time is over, the
-    /// call ends with [`Cause::NoProgress`](crate::Cause::NoProgress).
-    ///
-    /// An outage counts from its own beginning, even if it began before the call. When the outage
-    /// has lasted for this time, the call ends with [`Cause::Outage`](crate::Cause::Outage).
+    /// The time counts from the beginning of the call, and again from each progress: its node was
+    /// created, its watches were set, or the event for which it waited has come. A new connection
+    /// alone is no progress. When the time is over, the call ends with
+    /// [`Cause::Outage`](crate::Cause::Outage) in an outage, and with
+    /// [`Cause::NoProgress`](crate::Cause::NoProgress) if servers can be reached but do not give
+    /// the answer that is needed. An outage that began before the call counts from the call on. So
+    /// a program that calls again after each error does not spin: each call waits for this time.
     ///
     /// A call whose node is in the queue and whose watches are set only waits for its turn. This
-    /// time does not limit it.
+    /// time does not limit it, until an outage begins.
     #[must_use]
     pub fn max_elapsed(mut self, max_elapsed: Duration) -> Self {
         self.max_elapsed = max_elapsed;
@@ -107,10 +109,16 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
+    /// For a call that begins now.
     pub(crate) fn new() -> Self {
+        Retry::since(Instant::now())
+    }
+
+    /// For a call that began then.
+    pub(crate) fn since(begun: Instant) -> Self {
         Retry {
             is_enduring: false,
-            attempt_began: Cell::new(Instant::now()),
+            attempt_began: Cell::new(begun),
             failing_since: Cell::new(None),
             failures: Cell::new(0),
             not_before: Cell::new(None),
@@ -168,10 +176,6 @@ impl Retry {
     pub(super) fn budget(&self, policy: &RetryPolicy) -> Option<(Instant, Instant)> {
         let since = self.failing_since.get().filter(|_| !self.is_enduring)?;
         Some((since, since.checked_add(policy.max_elapsed)?))
-    }
-
-    pub(super) fn is_enduring(&self) -> bool {
-        self.is_enduring
     }
 }
 

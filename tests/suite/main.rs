@@ -10,12 +10,14 @@
 //! says otherwise: `cargo test` runs it on the embedded server, `tests/run` on both.
 #![deny(dead_code)]
 
+mod answers;
 #[cfg(feature = "client")]
 mod client;
 mod costs;
 mod election;
 mod exclusive;
 mod faults;
+mod forks;
 mod guard;
 mod lease;
 mod multi;
@@ -34,12 +36,14 @@ support::tables![
     // This module has the longest scenarios, so they begin first.
     session,
     runner,
+    answers,
     #[cfg(feature = "client")]
     client,
     costs,
     election,
     exclusive,
     faults,
+    forks,
     guard,
     lease,
     multi,
@@ -54,6 +58,7 @@ support::tables![
 
 fn main() -> std::process::ExitCode {
     match std::env::args().nth(1).as_deref() {
+        Some(forks::program::NAME) => return forks::program::main(),
         Some(lease::program::NAME) => return lease::program::main(),
         Some(storm::program::NAME) => return storm::program::main(),
         Some(storm::worker::NAME) => return storm::worker::main(),

@@ -1,7 +1,7 @@
 //! Plain reads and deletes, by the client on the session.
 
-use zk_mutex::ZkSession;
 use zk_mutex::zookeeper::{Acl, Stat, ZkError};
+use zk_mutex::{ZkMutex, ZkSession};
 
 use crate::exit::{DENIED, Failure, SOFTWARE, UNREACHABLE};
 
@@ -22,6 +22,15 @@ impl From<Stat> for Meta {
         let Stat { czxid, ctime, version, ephemeral_owner, .. } = stat;
         Meta { czxid, ctime, version, owner: ephemeral_owner }
     }
+}
+
+/// Lets the session's server catch up with the leader. What is read after this on the session is not
+/// of the time before.
+pub fn catch_up(session: &ZkSession, path: &str) -> Result<(), Failure> {
+    // The client of the session has no `sync`. The library lists a lock's holders behind one; there
+    // is no such lock, so nothing else is read.
+    ZkMutex::new(session, &join(path, "catch-up"))?.holders()?;
+    Ok(())
 }
 
 /// A node's data; `None` if there is no node.

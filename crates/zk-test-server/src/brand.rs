@@ -30,18 +30,21 @@ pub enum Brand {
     /// * A client's `deleteContainer` is refused as unreadable.
     /// * IPv6 addresses are allowed in an ACL.
     ZooKeeper39,
-    /// A server that speaks ZooKeeper's protocol and differs from ZooKeeper 3.8 as ClickHouse
-    /// Keeper and its like do:
+    /// A server of another make that speaks ZooKeeper's protocol, such as ClickHouse Keeper. It was
+    /// **compared with no running server**: it has the differences from ZooKeeper 3.8 that matter to
+    /// a lock, and a real Keeper may have others:
     ///
     /// * `createContainer` and `createTTL` are not known: the server closes the connection, and
     ///   does not answer.
     /// * No session is resumed. A client that comes back with a session gets a new one, without a
     ///   word. The former session stays until it expires.
-    /// * The numbers of sequential nodes have more than ten digits: they begin with 10000000000.
-    ///   This server counts creates in 32 bits: after 2147483647 of them the numbers stop, and then
-    ///   begin anew below 10000000000. Do not take that for what a Keeper does.
     /// * `cversion` counts the children that were created, and not those that were deleted.
     Keeper,
+    /// As ZooKeeper 3.8, but the numbers of sequential nodes have eleven digits, as no known server
+    /// gives them: to see what a client does that meets such numbers. They begin with 10000000000.
+    /// They count creates in 32 bits: after 2147483647 of them they stop, and then begin anew below
+    /// 10000000000.
+    WideNumbers,
 }
 
 /// The first number of a sequential node, where numbers have more than ten digits.
@@ -49,21 +52,24 @@ const FIRST_WIDE: i64 = 10_000_000_000;
 
 impl Brand {
     /// All brands.
-    pub const ALL: [Brand; 3] = [Brand::ZooKeeper38, Brand::ZooKeeper39, Brand::Keeper];
+    pub const ALL: [Brand; 4] =
+        [Brand::ZooKeeper38, Brand::ZooKeeper39, Brand::Keeper, Brand::WideNumbers];
 
-    /// The brand's name, as the program's flag `--brand` takes it: `3.8`, `3.9` or `keeper`.
+    /// The brand's name, as the program's flag `--brand` takes it: `3.8`, `3.9`, `keeper` or
+    /// `wide-numbers`.
     pub fn name(self) -> &'static str {
         match self {
             Brand::ZooKeeper38 => "3.8",
             Brand::ZooKeeper39 => "3.9",
             Brand::Keeper => "keeper",
+            Brand::WideNumbers => "wide-numbers",
         }
     }
 
     /// The line that names the server in the answer to `srvr`, up to the colon; and its version.
     pub(crate) fn version(self) -> (&'static str, &'static str) {
         match self {
-            Brand::ZooKeeper38 => ("Zookeeper version", "3.8.0"),
+            Brand::ZooKeeper38 | Brand::WideNumbers => ("Zookeeper version", "3.8.0"),
             Brand::ZooKeeper39 => ("Zookeeper version", "3.9.5"),
             Brand::Keeper => ("ClickHouse Keeper version", "v25.8"),
         }
@@ -122,7 +128,7 @@ impl Brand {
     /// The number of the next sequential node of a parent in which so many were created.
     pub(crate) fn number(self, created: i32) -> String {
         match self {
-            Brand::Keeper => (FIRST_WIDE + i64::from(created)).to_string(),
+            Brand::WideNumbers => (FIRST_WIDE + i64::from(created)).to_string(),
             _ => format!("{created:010}"),
         }
     }

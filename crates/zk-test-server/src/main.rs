@@ -18,7 +18,8 @@ zk-test-server: a ZooKeeper server in memory, for development and tests; runs un
 Flags:
   --port N               the port to listen on; 0 is any that is free (default 2181)
   --host IP              the address to listen on (default 127.0.0.1: only this host can connect)
-  --brand NAME           the server to answer as: 3.8, 3.9 (ZooKeeper) or keeper (default 3.8)
+  --brand NAME           the server to answer as: 3.8, 3.9 (ZooKeeper), keeper or wide-numbers
+                         (default 3.8)
   --tick MS              ZooKeeper's tickTime: sessions expire at multiples of it (default 2000)
   --min-session MS       the shortest session timeout granted (default two ticks)
   --max-session MS       the longest session timeout granted (default twenty ticks)

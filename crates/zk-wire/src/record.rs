@@ -62,15 +62,16 @@ impl<'a> Reader<'a> {
         let (czxid, _mzxid) = (self.i64()?, self.i64()?);
         let (ctime, _mtime) = (self.i64()?, self.i64()?);
         let version = self.i32()?;
-        let (_cversion, _aversion) = (self.i32()?, self.i32()?);
+        let (_cversion, aversion) = (self.i32()?, self.i32()?);
         let owner = self.i64()?;
-        let (_data_length, _children, _pzxid) = (self.i32()?, self.i32()?, self.i64()?);
-        Ok(Stat { czxid, ctime, version, owner })
+        let (data_length, _children) = (self.i32()?, self.i32()?);
+        let pzxid = self.i64()?;
+        Ok(Stat { czxid, ctime, version, aversion, owner, data_length, pzxid })
     }
 }
 
 /// The fields of a node's `Stat` that a client of locks reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stat {
     /// The transaction that made the node.
     pub czxid: i64,
@@ -78,8 +79,14 @@ pub struct Stat {
     pub ctime: i64,
     /// How often its data was changed.
     pub version: i32,
-    /// The session that owns it; 0 if none does.
+    /// How often its ACL was changed.
+    pub aversion: i32,
+    /// The session that owns it; 0 if none does. (A container's is 0 too.)
     pub owner: i64,
+    /// The length of its data in bytes.
+    pub data_length: i32,
+    /// The last transaction that made or deleted a child of it.
+    pub pzxid: i64,
 }
 
 /// Methods for servers. They must accept everything that ZooKeeper's own server accepts.

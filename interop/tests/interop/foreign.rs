@@ -13,7 +13,6 @@ use tokio::{
     task::{JoinHandle, LocalSet, spawn_local},
     time::{sleep, timeout},
 };
-use zk_mutex::ZkMutex;
 use zookeeper_client::{
     Acls, AddWatchMode, AuthUser, Client, CreateMode, CreateOptions, Error, EventType, LockClient,
     LockOptions, LockPrefix, MultiReadResult, MultiWriteError, MultiWriteResult, SessionState,
@@ -468,33 +467,6 @@ fn the_lock_goes_to_the_next_in_line() {
     });
 }
 
-fn the_lock_is_not_taken_while_one_of_ours_outlives_its_session() {
-    run(async {
-        let at = Shared::chroot();
-        let (ours, admin) = (scene::session(&at), scene::session(&at));
-        let guard = ZkMutex::new(&ours, LOCK).unwrap().lock().unwrap();
-        let entered = Rc::new(Cell::new(false));
-        let waiter = spawn_local({
-            let (at, entered) = (at.clone(), entered.clone());
-            async move {
-                let theirs = connect(&at).await;
-                drop(lock(&theirs, b"").await);
-                entered.set(true);
-                close(theirs).await;
-            }
-        });
-        until_queue(&at, 2).await;
-        let kept = guard.persist().unwrap();
-        ours.close().unwrap();
-        until_queue(&at, 2).await;
-        sleep(Duration::from_millis(300)).await;
-        assert!(!entered.get());
-        assert!(ZkMutex::new(&admin, LOCK).unwrap().release_persistent(kept.name()).unwrap());
-        joined(vec![waiter]).await;
-        assert!(entered.get());
-    });
-}
-
 fn the_lock_passes_on_when_its_holder_is_gone() {
     let address = Shared::chroot();
     let (proxy, through) = proxied(&address);
@@ -537,6 +509,5 @@ scenarios![
     a_session_is_taken_over_by_another_connection,
     the_lock_counts_exactly,
     the_lock_goes_to_the_next_in_line,
-    the_lock_is_not_taken_while_one_of_ours_outlives_its_session,
     the_lock_passes_on_when_its_holder_is_gone,
 ];

@@ -13,7 +13,8 @@ use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
 use crate::limit::{Ended, Limit};
-use crate::local::registry::Interned;
+use crate::local::registry::Shared;
+use crate::process::Process;
 use crate::queue::call::error;
 use crate::queue::name::Kind;
 use crate::queue::{HeldNode, Queue, QueueRequest};
@@ -23,7 +24,7 @@ use crate::session::core::Core;
 use crate::session::generation::CallError;
 use crate::session::retry::Retry;
 use crate::stats::{LockRecord, WaitRecord};
-use crate::wait::{Mode, until_got};
+use crate::wait::{Mode, UserCall, until_got};
 use crate::world::{HashSet, Instant, Mutex, never};
 
 /// The first pause between two checks of a node whose create may still be on its way; each further
@@ -37,7 +38,7 @@ pub(super) struct Campaign {
     /// As the user gave it.
     pub(super) path: String,
     pub(super) id: Vec<u8>,
-    pub(super) shared: Arc<Interned<SharedElection>>,
+    pub(super) shared: Shared<SharedElection>,
 }
 
 /// What all elections of one path on one session share.
@@ -54,6 +55,11 @@ impl InQueue for Campaign {
 }
 
 impl Campaign {
+    /// The process that has the session.
+    pub(super) fn process(&self) -> &Process {
+        self.session.core().process()
+    }
+
     /// Queues until this candidate leads, through outages and lost sessions. `on_blocked(true)` is
     /// called when the server shows that somebody is ahead, and `on_blocked(false)` when this is
     /// not known any more. `on_trouble` is called with each failure after which it tries again.
@@ -67,8 +73,10 @@ impl Campaign {
         on_blocked: &dyn Fn(bool),
         on_trouble: &dyn Fn(&Error),
     ) -> Result<(HeldTerm, FencingToken)> {
+        self.process().check("run", &self.path)?;
+        let call = UserCall::new("campaign");
         until_got(|| {
-            self.shared.record.wait(|wait| {
+            self.shared.record.wait(&call, |wait| {
                 let on_blocked = |is_blocked| {
                     on_blocked(is_blocked);
                     if is_blocked {
@@ -95,12 +103,12 @@ impl Campaign {
                 return Err(Error::Cancelled { path: self.path.clone() });
             }
             let acquired = self.shared.queue.acquire(&QueueRequest {
+                call: wait.call,
                 core: self.session.core(),
                 kind: Kind::Latch,
                 mode: Mode::Wait,
                 limit,
                 on_overdue: Some(on_trouble),
-                contended: false,
                 warn_after: Duration::MAX, // a candidate that waits is as usual
                 data: &self.id,
                 on_id: &|id| created_nodes.add(self.session.core(), id),
@@ -202,25 +210,47 @@ impl CreatedNodes {
         let (core, path) = (campaign.session.core(), campaign.path.as_str());
         let limit = &Limit::after(core.operation_timeout());
         let Some(generation) = core.generation() else { return Ok(()) };
-        let going = &*generation.pending_deletes() & &*self.0.lock();
-        let dir = [core.chroot(), path].concat();
+        let going = &generation.deletes_under_way() & &*self.0.lock();
         let (mut pause, retry) = (PAUSE, Retry::enduring());
-        while !generation.lease.is_over() && !going.is_disjoint(&generation.pending_deletes()) {
+        while !generation.lease.is_over() && !going.is_disjoint(&generation.deletes_under_way()) {
             // The connection sends its requests in order. So once a write of its own is
             // acknowledged, most earlier deletes are done; the loop checks that.
             match core.connected("leave", path, limit, &retry) {
-                Ok(generation) => drop(generation.prove(&dir, limit)),
+                Ok(generation) => drop(generation.prove(limit)),
                 Err(Error::Closed { .. }) => return Ok(()),
                 Err(e) => return Err(e),
             }
             if limit.is_past() {
                 return Err(error("leave", path.to_owned(), CallError::ConnectionLoss));
             }
-            if !going.is_disjoint(&generation.pending_deletes()) {
+            if !going.is_disjoint(&generation.deletes_under_way()) {
                 limit.or_at(Instant::now() + pause).recv(&never::<Infallible>());
                 pause *= 2;
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::generation::Removal;
+    use zk_test_server::{Op, TestServer};
+
+    /// An earlier node of the candidate is still to be deleted when it makes the next one. `leave`
+    /// waits for both.
+    #[test]
+    fn a_node_on_its_way_out_is_not_forgotten_for_the_next_one() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let core = session.core();
+        let _held = server.hold_requests(Op::Delete.on("/e/first"));
+        let removal = Removal::named("/e/first".into(), "first".into());
+        core.generation().unwrap().remove(removal);
+        let created = CreatedNodes::default();
+        ["gone", "first", "second", "third"].iter().for_each(|id| created.add(core, id));
+        let kept: HashSet<String> = ["first", "third"].map(str::to_owned).into_iter().collect();
+        assert_eq!(*created.0.lock(), kept);
     }
 }

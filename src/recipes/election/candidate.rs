@@ -2,6 +2,7 @@
 //! program asks it for its leadership; `state.rs` is what both sides share.
 
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +13,15 @@ use super::state::CandidateState;
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
 use crate::session::SessionState;
-use crate::wait::{Mode, Wait, until_got};
-use crate::world::thread::{Builder, JoinHandle};
-use crate::world::{Mutex, Receiver};
+use crate::wait::{Mode, UserCall, Wait, until_got};
+use crate::world::thread::JoinHandle;
+use crate::world::{LazyLock, Mutex, Receiver, bounded, spawn_own};
+
+/// The events of a parent's candidate in a forked child: there are none.
+static ENDED: LazyLock<Receiver<ElectionEvent>> = LazyLock::new(|| bounded(0).1);
+
+/// The name of the calls that wait for the leadership, for errors.
+const WAIT_LEADER: &str = "wait_leader";
 
 /// One candidate of a [`ZkElection`](crate::ZkElection), from [`join`](crate::ZkElection::join)
 /// until it leaves or is dropped.
@@ -64,18 +71,16 @@ pub struct ZkCandidate {
 impl ZkCandidate {
     pub(super) fn start(campaign: Campaign) -> Result<Self> {
         let (op, path) = ("join", campaign.path.clone());
+        campaign.process().check(op, &path)?;
         if campaign.session.state() == SessionState::Closed {
             return Err(Error::Closed { op, path });
         }
         let state = CandidateState::new(campaign);
         let stands = state.clone();
-        let thread = Builder::new()
-            .name("zkm-candidate".into())
-            .spawn(move || stands.run())
-            .map_err(|e| {
-                let cause = Cause::Resources(format!("thread ({e})"));
-                Error::Unavailable { op, path, cause }
-            })?;
+        let thread = spawn_own("zkm-candidate".into(), move || stands.run()).map_err(|e| {
+            let cause = Cause::Resources(format!("thread ({e})"));
+            Error::Unavailable { op, path, cause }
+        })?;
         Ok(ZkCandidate { state, thread: Mutex::new(Some(thread)) })
     }
 
@@ -102,12 +107,13 @@ impl ZkCandidate {
     /// Blocks until this candidate leads.
     ///
     /// The call waits in an outage for as long as the session's [`RetryPolicy`](crate::RetryPolicy)
-    /// says. After that the call ends, and the candidate goes on.
+    /// says, 60 s by default, counted from the call. After that the call ends, and the candidate
+    /// goes on.
     ///
     /// # Errors
     ///
-    /// * [`Error::Unavailable`](crate::Error::Unavailable) when an outage lasts longer than the
-    ///   retry policy allows.
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or no
+    ///   server gives the answer that the candidate needs, for longer than the retry policy allows.
     /// * [`Error::Cancelled`](crate::Error::Cancelled) when the candidate leaves.
     /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
     /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
@@ -116,12 +122,14 @@ impl ZkCandidate {
     ///   another error.
     #[doc(alias = "await")]
     pub fn wait_leader(&self) -> Result<Leadership> {
-        until_got(|| self.state.wait(Mode::Wait, &Limit::NONE))
+        let call = UserCall::new(WAIT_LEADER);
+        until_got(|| self.state.wait(&call, Mode::Wait, &Limit::NONE))
     }
 
     /// Waits until this candidate leads for `timeout` at most, and gives `None` if another
-    /// candidate led all that time. The candidate goes on. With a timeout of zero the call waits
-    /// until a server has said who leads, for a sixth of the session timeout at most.
+    /// candidate was ahead. The candidate goes on. With a timeout of zero the call waits until a
+    /// server has said who leads, for a sixth of the session timeout at most, and not at all
+    /// without a connection.
     ///
     /// # Errors
     ///
@@ -132,7 +140,7 @@ impl ZkCandidate {
     }
 
     /// Waits until this candidate leads for as long as `wait` says: a timeout, a deadline and a
-    /// cancel token, or any of these. Gives `None` if another candidate led all that time, as
+    /// cancel token, or any of these. Gives `None` if another candidate was ahead, as
     /// [`wait_leader_timeout`](Self::wait_leader_timeout) does. A wait that has neither a timeout
     /// nor a deadline never gives `None`. The candidate goes on.
     ///
@@ -142,7 +150,8 @@ impl ZkCandidate {
     /// [`Error::Cancelled`](crate::Error::Cancelled) when the token is cancelled.
     pub fn wait_leader_with(&self, wait: Wait) -> Result<Option<Leadership>> {
         let operation_timeout = || self.state.campaign.session.core().operation_timeout();
-        wait.acquire(operation_timeout, |mode, limit| self.state.wait(mode, &limit))
+        let call = UserCall::new(WAIT_LEADER);
+        wait.acquire(operation_timeout, |mode, limit| self.state.wait(&call, mode, &limit))
     }
 
     /// The events of this candidate, from when it joined.
@@ -150,7 +159,11 @@ impl ZkCandidate {
     /// All callers get the same channel: each event goes to one of them. It holds 64 events. If
     /// nobody reads them, the oldest are dropped. The channel is disconnected after the last event.
     pub fn events(&self) -> &Receiver<ElectionEvent> {
-        self.state.events.receiver()
+        if self.state.campaign.process().is_forked() {
+            &ENDED
+        } else {
+            self.state.events.receiver()
+        }
     }
 
     /// Ends the candidacy. If this candidate leads, its leadership ends at once. Threads that wait
@@ -167,8 +180,10 @@ impl ZkCandidate {
     /// be reached, and at the latest with the session.
     #[doc(alias = "close")]
     pub fn leave(&self) -> Result<()> {
+        let campaign = &self.state.campaign;
+        campaign.process().check("leave", &campaign.path)?;
         self.stop();
-        self.state.created_nodes.until_gone(&self.state.campaign)
+        self.state.created_nodes.until_gone(campaign)
     }
 
     /// Ends the thread, and waits for its end. This is quick: every wait of that thread ends when
@@ -183,6 +198,12 @@ impl ZkCandidate {
 
 impl Drop for ZkCandidate {
     fn drop(&mut self) {
+        if self.state.campaign.process().keeps(&self.state) {
+            // The thread does not exist here. Even to detach it would touch memory that may be that
+            // of a thread of this process by now.
+            mem::forget(self.thread.get_mut().take());
+            return;
+        }
         // Waits for the thread. The thread has a handle of the session: if the program ended first,
         // the session would stay open at the server, and with it the node.
         self.stop();

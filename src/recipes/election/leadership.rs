@@ -68,6 +68,9 @@ impl HeldTerm {
 
 impl Drop for HeldTerm {
     fn drop(&mut self) {
+        if self.term.node.process().keeps(&self.term) {
+            return; // the program has forked inside of the closure that leads
+        }
         self.record.released(&self.term.node);
         self.term.node.resign();
     }

@@ -229,7 +229,7 @@ contender_calls! {
 
     /// The contender that leads, in any process: the first of the [`contenders`](Self::contenders).
     /// The list is empty if nobody leads. A leader whose lease has ended stays the first until its
-    /// node is deleted. Costs a listing, and a read.
+    /// node is deleted. Costs a listing behind a `sync`, and a read.
     #[doc(alias = "leader")]
     #[doc(alias = "getLeader")]
     holders;

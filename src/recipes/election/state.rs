@@ -7,10 +7,12 @@ use super::campaign::{Campaign, CreatedNodes};
 use super::event::{ElectionEvent, Events};
 use super::leadership::Leadership;
 use crate::cancel::CancelToken;
-use crate::error::{Cause, Error, LossReason, Result};
+use crate::error::{Error, LossReason, Result};
 use crate::limit::{Ended, Limit};
+use crate::queue::end_of_time;
+use crate::session::SessionState;
 use crate::session::notifier::{EventMask, Notifier, WatchRegistry};
-use crate::wait::Mode;
+use crate::wait::{Mode, UserCall};
 use crate::world::{Instant, Mutex};
 
 /// The state of one candidate.
@@ -54,19 +56,28 @@ impl CandidateState {
 
     /// The term that lasts now.
     pub(super) fn leadership(&self) -> Option<Leadership> {
-        // This is checked outside the mutex: if it is the first to see the loss, the loss is
-        // logged, and a logger may block.
+        if self.campaign.process().is_forked() {
+            return None;
+        }
+        // This is checked outside the mutex: if it is the first to see the loss, it notifies the
+        // holders, which takes other mutexes.
         let last = self.status.lock().leadership.clone();
         last.filter(|leadership| leadership.is_held())
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.status.lock().over.is_some()
+        self.campaign.process().is_forked() || self.status.lock().over.is_some()
     }
 
     /// Waits until this candidate leads. With `Mode::Try` it waits only until the server has shown
-    /// who leads. `None`: somebody else's node was ahead.
-    pub(super) fn wait(&self, mode: Mode, limit: &Limit<'_>) -> Result<Option<Leadership>> {
+    /// who leads. `None`: contention, as [`end_of_time`] says.
+    pub(super) fn wait(
+        &self,
+        call: &UserCall,
+        mode: Mode,
+        limit: &Limit<'_>,
+    ) -> Result<Option<Leadership>> {
+        self.campaign.process().check(call.op, &self.campaign.path)?;
         let core = self.campaign.session.core();
         let (notifier, mask) = (Notifier::new(), EventMask { gone: 1, changed: 1 });
         let _changes = self.changes.register((), &notifier, mask);
@@ -76,35 +87,43 @@ impl CandidateState {
                 return Ok(Some(leadership));
             }
             let path = || self.campaign.path.clone();
-            let is_blocked = {
+            let trouble = {
                 let status = self.status.lock();
                 match (&status.over, &status.trouble) {
                     (Some(Over::Left), _) => return Err(Error::Cancelled { path: path() }),
-                    (Some(Over::Failed(e)), _) | (None, Some(e)) => return Err(e.clone()),
-                    (None, None) => status.is_blocked,
+                    (Some(Over::Failed(e)), _) => return Err(e.clone()),
+                    // Servers that give no answer which helps are waited for, as servers that are
+                    // away: a program that calls again at once must not spin.
+                    (None, Some(e)) if !matches!(e, Error::Unavailable { .. }) => {
+                        return Err(e.clone());
+                    }
+                    (None, _) if status.is_blocked => call.found_contention(),
+                    (None, _) => {}
                 }
+                status.trouble.clone()
             };
-            let unavailable = |cause| Error::Unavailable { op: "wait_leader", path: path(), cause };
-            let outage = core.outage();
             if limit.is_cancelled() {
                 return Err(Error::Cancelled { path: path() });
             }
-            if mode == Mode::Try && is_blocked && outage.is_none() {
-                return Ok(None);
-            }
-            if limit.is_past() {
-                return match outage {
-                    Some(_) => Err(unavailable(Cause::ConnectionLost)),
-                    None if is_blocked => Ok(None),
-                    None => Err(unavailable(Cause::Deadline)),
+            let is_up = core.state() == SessionState::Connected;
+            let is_tried = mode == Mode::Try && (call.is_contended() || !is_up);
+            if is_tried || limit.is_past() {
+                return match trouble {
+                    Some(e) if is_up && !call.is_contended() => Err(e),
+                    _ => end_of_time(call, core, &path(), || false).map(|()| None),
                 };
             }
-            let until = match outage {
-                Some(Some(spent)) if Instant::now() >= spent => {
-                    return Err(unavailable(Cause::Outage(core.failures())));
+            let until = if limit.has_deadline() {
+                *limit
+            } else {
+                let unavailable = |cause| Error::Unavailable { op: call.op, path: path(), cause };
+                let look_at = core.outage_limit(call.begun).map_err(unavailable)?;
+                let spent = trouble.and_then(|e| Some((core.spent_at(call.begun)?, e)));
+                if let Some((_, e)) = spent.as_ref().filter(|(spent, _)| Instant::now() >= *spent) {
+                    return Err(e.clone());
                 }
-                Some(Some(spent)) => limit.or_at(spent),
-                _ => *limit,
+                let ends = [look_at, spent.map(|(spent, _)| spent)];
+                ends.into_iter().flatten().fold(*limit, Limit::or_at)
             };
             match notifier.wait(&until) {
                 Ended::Got(_) | Ended::Disconnected | Ended::Deadline => {}
@@ -186,5 +205,28 @@ impl Drop for StandDown<'_> {
         };
         self.state.change(|status| *status = Status { over: Some(over), ..Status::default() });
         self.state.events.end(self.event.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ZkElection, ZkSession};
+    use zk_test_server::TestServer;
+
+    /// In the other order a caller that waits could look in between, find nothing new, and sleep on.
+    #[test]
+    fn a_change_is_made_before_the_callers_that_wait_are_woken() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let election = ZkElection::new(&session, "/elections/billing").unwrap();
+        let state = CandidateState::new(election.campaign.clone());
+        let (notifier, mask) = (Notifier::new(), EventMask { gone: 1, changed: 1 });
+        let _changes = state.changes.register((), &notifier, mask);
+        state.change(|status| {
+            assert_eq!(notifier.events(), 0, "it comes too early");
+            status.is_blocked = true;
+        });
+        assert_eq!(notifier.events(), 1);
     }
 }

@@ -14,7 +14,7 @@ use crate::local::turn::LocalRequest;
 use crate::queue::call::until_done;
 use crate::queue::{Call, HeldNode, Step, Stop, WhoHolds, rule};
 use crate::session::acl::Acl;
-use crate::session::generation::{CallError, CreateMode, Generation, Node, Operation, Removal};
+use crate::session::generation::{CallError, CreateMode, Generation, Operation, Removal};
 use crate::session::lease::Refused;
 use crate::session::leased_node::{LeasedNode, OnLoss};
 use crate::session::nonce;
@@ -39,8 +39,6 @@ pub(super) struct ExclusiveRequest<'a> {
     /// The lock's node, its full path.
     pub(super) node: &'a str,
     pub(super) acl: &'a Acl,
-    /// Somebody had the lock while this request waited for its turn in this process.
-    pub(super) contended: bool,
     /// Called with true when the server shows somebody else's node, and with false when that is not
     /// known any more.
     pub(super) on_blocked: &'a dyn Fn(bool),
@@ -56,7 +54,7 @@ pub(super) struct ExclusiveAttempt<'a> {
 
 /// Whose node a read has found.
 enum Whose {
-    /// This attempt's, even if the reply to its create was lost.
+    /// This attempt's.
     Ours(SeenNode),
     /// An earlier attempt's, which will be deleted.
     PendingDelete,
@@ -68,9 +66,8 @@ enum Whose {
 impl<'a> ExclusiveAttempt<'a> {
     pub(super) fn new(request: &'a ExclusiveRequest<'a>) -> Self {
         let dir = path::parent(request.node);
-        let call =
-            Call::new(request.local.session.core(), dir, request.local.limit, request.contended);
-        let call = call.reporting(WhoHolds {
+        let LocalRequest { wait, session, limit, .. } = *request.local;
+        let call = Call::new(wait.call, session.core(), dir, limit).reporting(WhoHolds {
             dir,
             names: rule::all_holders,
             after: request.local.warn_after,
@@ -124,12 +121,11 @@ impl<'a> ExclusiveAttempt<'a> {
             let generation = create_attempt.generation.clone();
             let epoch = generation.epoch();
             let pending_deletes = generation.pending_deletes();
-            let is_made = match create_attempt.create(data, acl, &limit) {
-                Ok(()) => {
-                    self.call.progress();
-                    true
-                }
-                Err(CallError::NodeExists) => false,
+            let was_made = create_attempt.made.is_some();
+            match create_attempt.create(data, acl, &limit) {
+                Ok(()) if was_made => {}
+                Ok(()) => self.call.progress(),
+                Err(CallError::NodeExists) => {}
                 Err(CallError::NoNode) => {
                     let dir = path::parent(node);
                     generation
@@ -138,39 +134,47 @@ impl<'a> ExclusiveAttempt<'a> {
                     continue;
                 }
                 Err(e) => return Err(self.call.stop(node, e)),
-            };
+            }
+            let is_made = create_attempt.made.is_some();
             // The notifier is notified of every node of this name. All notifications from before
             // this answer are about a node that is gone. From now on they are about the node that
             // is there now: ours, or the one in our way.
             self.notifier.clear(GONE | CHANGED);
             // If no node of ours can be there, the node in the way is somebody else's, and no read
-            // is needed to know that.
-            let is_others = !is_made && pending_deletes.is_empty() && !create_attempt.may_exist();
-            self.call.is_contended.set(self.call.is_contended.get() || is_others);
-            let whose = if is_others && mode == Mode::Try {
-                Whose::Others
-            } else {
-                self.read(create_attempt, is_made, epoch, &pending_deletes)?
-            };
-            match whose {
-                Whose::Ours(seen) => {
-                    debug!(
-                        "{node}: {}",
-                        if is_made { "made" } else { "made, though the reply was lost" }
-                    );
-                    return Ok(seen);
-                }
-                _ if is_made => return Err(self.own_gone()),
-                Whose::Gone => continue,
-                Whose::PendingDelete => debug!("{node}: waiting until our earlier node is deleted"),
-                Whose::Others if mode == Mode::Try => return Err(Stop::Busy),
-                Whose::Others => {
-                    self.call.is_contended.set(true);
-                    (self.request.on_blocked)(true);
-                    debug!("{node}: waiting until somebody else's node is deleted");
+            // is needed to know that. The leader has given this answer, and a quorum has committed
+            // it as it commits a write: so neither the answer nor a read behind it is of the past,
+            // and neither needs a `sync`.
+            let is_others = !is_made && pending_deletes.is_empty();
+            if is_others {
+                self.call.of.found_contention();
+                if mode == Mode::Try {
+                    return Err(Stop::Busy);
                 }
             }
-            self.wait(&generation, epoch)?;
+            loop {
+                match self.read(create_attempt, epoch, &pending_deletes)? {
+                    Whose::Ours(seen) => {
+                        debug!("{node}: made");
+                        return Ok(seen);
+                    }
+                    _ if is_made => return Err(self.own_gone()),
+                    Whose::Gone => break,
+                    Whose::PendingDelete => {
+                        debug!("{node}: waiting until our earlier node is deleted");
+                    }
+                    Whose::Others if mode == Mode::Try => return Err(Stop::Busy),
+                    Whose::Others => {
+                        self.call.of.found_contention();
+                        (self.request.on_blocked)(true);
+                        debug!("{node}: waiting until somebody else's node is deleted");
+                    }
+                }
+                // A holder writes to its node before it deletes it. So a node that has changed is
+                // read again, and no create is tried in vain.
+                if !self.wait(&generation, epoch)? {
+                    break;
+                }
+            }
             (self.request.on_blocked)(false);
         }
     }
@@ -179,7 +183,6 @@ impl<'a> ExclusiveAttempt<'a> {
     fn read(
         &self,
         create_attempt: &CreateAttempt,
-        is_made: bool,
         epoch: u64,
         pending_deletes: &HashSet<String>,
     ) -> Step<Whose> {
@@ -189,12 +192,8 @@ impl<'a> ExclusiveAttempt<'a> {
             Err(CallError::NoNode) => return Ok(Whose::Gone),
             Err(e) => return Err(self.call.stop(path, e)),
         };
-        // The create before this read was answered, so none of our earlier creates can still be
-        // done by the server. And no removal of this attempt's node was requested. So a node with
-        // our nonce can be held, whichever of our creates has made it, as if the reply to that
-        // create came now. After an acknowledged create even our session alone shows that the node
-        // is ours: somebody may have overwritten its data, and the nonce in it.
-        if create_attempt.made(&node) || is_made && create_attempt.is_of_our_session(&node) {
+        // Somebody may have overwritten the node's data, and the nonce in it. The czxid stays.
+        if create_attempt.made == Some(node.stat.czxid) {
             return Ok(Whose::Ours(SeenNode { czxid: node.stat.czxid, epoch }));
         }
         // An earlier node of ours may become a pending delete, or be deleted, between our create
@@ -203,23 +202,21 @@ impl<'a> ExclusiveAttempt<'a> {
         let after = create_attempt.generation.pending_deletes();
         let is_pending_delete =
             |nonce: &str| pending_deletes.contains(nonce) || after.contains(nonce);
-        Ok(if nonce::split(&node.data).0.is_some_and(is_pending_delete) {
-            Whose::PendingDelete
-        } else {
-            Whose::Others
-        })
+        let nonce = nonce::split(&node.data).0.or_else(|| nonce::released(&node.data));
+        Ok(if nonce.is_some_and(is_pending_delete) { Whose::PendingDelete } else { Whose::Others })
     }
 
-    /// Waits until something happens to the node, or to the watch on it.
-    fn wait(&self, generation: &Generation, epoch: u64) -> Step<()> {
+    /// Waits until something happens to the node, or to the watch on it. True: the node has changed.
+    fn wait(&self, generation: &Generation, epoch: u64) -> Step<bool> {
         while self.call.is_undisturbed(generation, epoch) {
             self.call.progress(); // the node in the way was read, and its watch is set
             match self.call.wait(generation, &self.notifier, Instant::now() + SAFETY_POLL)? {
                 Some(events) if events & (GONE | CHANGED) == 0 => {}
-                _ => break,
+                Some(events) => return Ok(events & GONE == 0),
+                None => break,
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn grant(&self, create_attempt: &mut CreateAttempt, seen: &SeenNode) -> Step<HeldNode> {
@@ -238,15 +235,16 @@ impl<'a> ExclusiveAttempt<'a> {
     }
 }
 
-/// One attempt to create the lock's node, under one nonce. If it is dropped before it is granted
-/// the lock, the node that it may have made is removed.
+/// One attempt to create the lock's node. If it is dropped before it is granted the lock, the node
+/// that it has made is removed.
 struct CreateAttempt {
     generation: Arc<Generation>,
     /// The node's full path.
     path: String,
+    /// A node with this nonce is made at most once.
     nonce: String,
-    /// A create under this nonce was acknowledged, or its outcome is not known.
-    may_exist: bool,
+    /// The czxid of the node, once the create under this nonce was acknowledged.
+    made: Option<i64>,
 }
 
 /// Our node, as shown by a read that set a watch on it.
@@ -258,52 +256,34 @@ struct SeenNode {
 
 impl CreateAttempt {
     fn new(generation: Arc<Generation>, path: String) -> Self {
-        CreateAttempt { generation, path, nonce: nonce::new(), may_exist: false }
+        CreateAttempt { generation, path, nonce: nonce::new(), made: None }
     }
 
-    /// Whether a node in our way can be one that this attempt has made.
-    fn may_exist(&self) -> bool {
-        self.may_exist
-    }
-
-    /// Sends a create. If it fails otherwise than by a refusal, the node may exist: the next create
-    /// or the drop of this attempt finds out. If the caller's time is over before the answer, the
-    /// connection sees to the node: it removes the node when the answer comes, if this create or
-    /// one before it may have made it.
+    /// Makes the node, unless an acknowledged create has made it.
+    ///
+    /// If the answer is lost, or the caller's time is over before it comes, the connection removes
+    /// the node that the create may make. That create may still be done much later, so its nonce is
+    /// not used again: the node of a later create must not be taken for that one.
     fn create(&mut self, data: &[u8], acl: &Acl, limit: &Limit<'_>) -> Result<(), CallError> {
-        let before = std::mem::replace(&mut self.may_exist, true);
-        let data = nonce::sign(&self.nonce, data);
-        let mut removal = Removal::signed(self.path.clone(), self.nonce.clone(), None);
-        removal.may_exist = before;
+        if self.made.is_some() {
+            return Ok(());
+        }
+        let nonce = nonce::new();
+        let data = nonce::sign(&nonce, data);
+        let removal = Removal::signed(self.path.clone(), nonce.clone(), None);
         let create =
             Operation::Create { path: &self.path, data: &data, acl, mode: CreateMode::Ephemeral };
         let flight = self.generation.flight(&[(create, Some(removal))], limit);
-        let made = flight.and_then(|mut answers| answers.take(0)).map(drop);
-        match made {
-            Ok(()) | Err(CallError::ConnectionLoss | CallError::Other(_)) => {}
-            // The connection removes the node when the answer comes. Until then nothing is known of
-            // it.
-            Err(CallError::Deadline | CallError::Cancelled) => self.may_exist = false,
-            // The create was refused, or was never sent.
-            Err(_) => self.may_exist = before,
-        }
-        made
-    }
-
-    /// Whether this is the node that this attempt has made.
-    fn made(&self, node: &Node) -> bool {
-        nonce::split(&node.data).0 == Some(self.nonce.as_str()) && self.is_of_our_session(node)
-    }
-
-    fn is_of_our_session(&self, node: &Node) -> bool {
-        self.generation.session_id() == Some(node.stat.owner)
+        let (_, czxid) = flight.and_then(|mut answers| answers.take(0)?.created())?;
+        (self.nonce, self.made) = (nonce, Some(czxid));
+        Ok(())
     }
 
     /// Makes the node a held one, if the lease is fresh.
     fn grant(&mut self, seen: &SeenNode, on_loss: OnLoss) -> StdResult<HeldNode, Refused> {
         let leased = LeasedNode::fixed(self.path.clone(), seen.czxid, seen.epoch, on_loss);
         self.generation.grant(&leased)?;
-        self.may_exist = false;
+        self.made = None;
         let removal = Removal::signed(self.path.clone(), self.nonce.clone(), Some(seen.czxid));
         Ok(HeldNode::new(&self.generation, leased, removal))
     }
@@ -311,9 +291,9 @@ impl CreateAttempt {
 
 impl Drop for CreateAttempt {
     fn drop(&mut self) {
-        if self.may_exist {
+        if let Some(czxid) = self.made {
             let (path, nonce) = (std::mem::take(&mut self.path), std::mem::take(&mut self.nonce));
-            self.generation.remove(Removal::signed(path, nonce, None));
+            self.generation.remove(Removal::signed(path, nonce, Some(czxid)));
         }
     }
 }

@@ -8,13 +8,13 @@ use super::attempt::{ExclusiveAttempt, ExclusiveRequest};
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::local::queue::{LocalQueue, Wants};
-use crate::local::registry::Interned;
+use crate::local::registry::Shared;
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::local::turn::{Admission, Ask, Turn};
 use crate::queue::{Contender, HeldNode, Release, query};
 use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
-use crate::recipes::settings::Settings;
+use crate::recipes::settings::{FORKED, Settings};
 use crate::session::acl::Acl;
 use crate::session::generation::CallError;
 use crate::session::leased_node::OnLoss;
@@ -34,7 +34,7 @@ const NODE: &str = "lock";
 /// One `ZkExclusiveLock`: the shared lock, and the settings of this user.
 pub(crate) struct ExclusiveHandle {
     pub(super) settings: Settings,
-    shared: Arc<Interned<SharedExclusive>>,
+    shared: Shared<SharedExclusive>,
 }
 
 /// What all `ZkExclusiveLock`s of one path on one session share.
@@ -73,7 +73,7 @@ impl ExclusiveHandle {
         // This limit is for the connection. The read has a limit of its own.
         let limit = Limit::after(self.settings.operation_timeout());
         query("holders", core, path, &limit, |generation, _| {
-            match generation.read(path, false, &Limit::NONE) {
+            match generation.synced_read(path, false, &Limit::NONE) {
                 Ok(mut node) => {
                     node.data = nonce::split(&node.data).1.to_vec();
                     Ok(vec![Contender::of(NODE, false, 0, node)])
@@ -85,7 +85,7 @@ impl ExclusiveHandle {
     }
 
     pub(super) fn describe(&self) -> &'static str {
-        self.shared.turns.describe()
+        if self.settings.process().is_forked() { FORKED } else { self.shared.turns.describe() }
     }
 }
 
@@ -105,8 +105,8 @@ impl Acquire for Arc<ExclusiveHandle> {
     fn take(&self, ask: Ask<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, thread::current().id());
         let is_held_here = || {
-            // `is_held` may find that the lease has ended. It logs then, and the application's
-            // logger must not run under this mutex.
+            // `is_held` may find that the lease has ended. It notifies the holders then, which takes
+            // other mutexes, so it must not run under this one.
             let node = shared.hold.lock().upgrade();
             node.is_some_and(|node| node.is_held())
         };
@@ -121,7 +121,6 @@ impl Acquire for Arc<ExclusiveHandle> {
             local: &request,
             node: &shared.node,
             acl: &shared.acl,
-            contended: turn.contended,
             on_blocked: &|is_blocked| request.blocked(&turn, is_blocked),
             on_loss: &|| {
                 // The loss ends the turn, even if the guard lives on: a lost hold must not keep
@@ -172,7 +171,9 @@ impl Hold for ExclusiveHold {
         let shared = &self.lock.shared;
         shared.self_deadlock.released(self.thread);
         self.record.released(&self.node);
-        // The delete is sent before the next thread's create.
+        // The node becomes a pending delete before the next thread has the turn. The delete itself
+        // may be sent later than that thread's create, which then finds the node still there and
+        // waits for its end.
         let release = self.node.begin_release(wait);
         shared.turns.leave(self.turn);
         release

@@ -81,7 +81,8 @@ use crate::recipes::guard::guard;
 /// A guard is valid while [`is_held`](crate::Held::is_held) says so. Its lease ends before any
 /// server can have expired the session. When the guard is lost, its signal
 /// [`lost`](crate::Held::lost) becomes ready, and [`check`](crate::Held::check) gives an error.
-/// Threads that wait for the lock go on waiting, in a new session.
+/// Threads that wait for the lock go on waiting, in a new session, for as long as their deadline or
+/// the [`RetryPolicy`](crate::RetryPolicy) lets them wait in an outage.
 ///
 /// # Differences from `std::sync::Mutex`
 ///
@@ -126,8 +127,8 @@ lock_calls! {
     ;
 
     /// Takes the lock if it is free, and gives `None` if somebody else has it. In that case the
-    /// call costs one write, or nothing if another thread of this process has the lock. If a node
-    /// of ours is being deleted, the call waits for that.
+    /// call costs one write, or nothing if another thread of this process has the lock or waits for
+    /// it. If a node of ours is being deleted, the call waits for that.
     try_lock;
 }
 
@@ -141,7 +142,8 @@ impl ZkExclusiveLock {
 
 impl ZkExclusiveLock {
     /// The contender that holds the lock, in any process. The list is empty if nobody holds the
-    /// lock. Costs one read. Processes that wait have no nodes, so no call lists them.
+    /// lock. Costs one read behind a `sync`. Processes that wait have no nodes, so no call lists
+    /// them.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ pub use self::member::Member;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::recipes::calls::lock_calls;
-use crate::wait::{Mode, Wait, until_got};
+use crate::wait::{Mode, UserCall, Wait, until_got};
 use crate::world::thread;
 
 /// Several locks as one: a guard holds all of them, or the call holds none.
@@ -79,7 +79,8 @@ use crate::world::thread;
 /// When the first of them is lost, the signal [`lost`](ZkMultiGuard::lost) of the guard becomes
 /// ready, and [`check`](ZkMultiGuard::check) gives an error. If a member is lost while the call
 /// waits for another, the call releases all members and gives [`Error::Lost`]. Threads that have no
-/// member yet go on waiting, in a new session.
+/// member yet go on waiting, in a new session, for as long as their deadline or the
+/// [`RetryPolicy`](crate::RetryPolicy) lets them wait in an outage.
 ///
 /// # Differences from Curator's `InterProcessMultiLock`
 ///
@@ -147,16 +148,24 @@ lock_calls! {
 
 impl Set {
     fn lock(&self) -> Result<ZkMultiGuard> {
-        until_got(|| self.acquire(Mode::Wait, Limit::NONE))
+        let call = UserCall::new("lock");
+        until_got(|| self.acquire(&call, Mode::Wait, Limit::NONE))
     }
 
     fn lock_with(&self, wait: &Wait) -> Result<Option<ZkMultiGuard>> {
-        wait.acquire(|| self.operation_timeout(), |mode, limit| self.acquire(mode, limit))
+        let call = UserCall::new("lock");
+        wait.acquire(|| self.operation_timeout(), |mode, limit| self.acquire(&call, mode, limit))
     }
 
     /// Takes one member after the other. If the call ends before it has all of them, it drops, and
     /// so releases, those that it has.
-    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<ZkMultiGuard>> {
+    fn acquire(
+        &self,
+        call: &UserCall,
+        mode: Mode,
+        limit: Limit<'_>,
+    ) -> Result<Option<ZkMultiGuard>> {
+        self.members.iter().try_for_each(|member| member.0.check_process())?;
         let thread = thread::current().id();
         for member in &self.members {
             if member.0.has_guards(thread)? {
@@ -170,7 +179,7 @@ impl Set {
         for &number in &self.order {
             let member = &self.members[number];
             let lost = all.signal().clone();
-            match member.0.acquire(mode, limit.or_moot_by(lost.receiver())) {
+            match member.0.acquire(call, mode, limit.or_moot_by(lost.receiver())) {
                 Ok(Some(held)) => all.add(number, held),
                 Ok(None) => {
                     debug!("{}: somebody else has it; releasing the other members", member.path());

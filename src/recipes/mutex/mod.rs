@@ -1,13 +1,8 @@
 //! `ZkMutex`: of all threads of all processes, one holds the lock at a time.
 //!
 //! This file has the public types and their documentation. Programs call it, and it passes each
-//! call on to `thread_lock.rs`, which guarantees the exclusion; `persist.rs` makes a lock outlive
-//! its session.
+//! call on to `thread_lock.rs`, which guarantees the exclusion.
 
-mod persist;
-
-pub use self::persist::PersistentLock;
-use crate::error::Result;
 use crate::recipes::calls::{Acquire, InQueue, contender_calls, lock_at_a_path, lock_calls};
 use crate::recipes::guard::guard;
 use crate::recipes::thread_lock::{ThreadLock, Way};
@@ -58,7 +53,8 @@ use crate::{Contender, LockBuilder};
 /// A guard is valid while [`is_held`](crate::Held::is_held) says so. Its lease ends before any
 /// server can have expired the session. When the guard is lost, its signal
 /// [`lost`](crate::Held::lost) becomes ready, and [`check`](crate::Held::check) gives an error.
-/// Threads that wait for the lock go on waiting, in a new session.
+/// Threads that wait for the lock go on waiting, in a new session, for as long as their deadline or
+/// the [`RetryPolicy`](crate::RetryPolicy) lets them wait in an outage.
 ///
 /// # Differences from `std::sync::Mutex`
 ///
@@ -95,68 +91,6 @@ guard! {
     ZkMutexGuard, unused: "the ZkMutex will immediately unlock", _here: StaysOnItsThread
 }
 
-impl ZkMutexGuard {
-    /// **Dangerous.** Leaves the lock held for good, by a node that belongs to no session. Nobody
-    /// else gets the lock until somebody calls [`release_persistent`](ZkMutex::release_persistent)
-    /// with the node's name, from any process, at any later time.
-    ///
-    /// This is for work that goes on after the process that began it has ended: a migration, for
-    /// instance, that another run of the program will finish. You give up a lot:
-    ///
-    /// * If nobody releases the lock, it stays held for ever: no crash, no expiry, no restart of
-    ///   ZooKeeper ends it. Store its [`name`](PersistentLock::name) before you do anything else;
-    ///   [`contenders`](ZkMutex::contenders) shows it too
-    ///   ([`is_persistent`](Contender::is_persistent)).
-    /// * There is no lease, no [`lost`](crate::Held::lost) and no [`check`](crate::Held::check) any
-    ///   more: only the server knows whether the lock is still held. Any client that may delete its
-    ///   node can end it.
-    /// * Take the [`fencing_token`](crate::Held::fencing_token) before this call. It stays valid
-    ///   for as long as the lock is held.
-    ///
-    /// There is no gap: the new node is made before the guard's own node is deleted, and has the
-    /// same place in the queue. So waiters go on waiting. This holds for waiters of this library,
-    /// of Curator, kazoo and zookeeper-client, which all list the queue before they take the lock.
-    ///
-    /// ```no_run
-    /// # fn store(_: &str) {}
-    /// # fn main() -> zk_mutex::Result<()> {
-    /// use zk_mutex::{ZkMutex, ZkSession};
-    ///
-    /// let session = ZkSession::connect("127.0.0.1:2181")?;
-    /// let mutex = ZkMutex::new(&session, "/locks/migration")?;
-    /// let kept = mutex.lock()?.persist()?;
-    /// store(kept.name());
-    /// session.close()?; // the lock stays held
-    ///
-    /// // Another day, another process:
-    /// let session = ZkSession::connect("127.0.0.1:2181")?;
-    /// let mutex = ZkMutex::new(&session, "/locks/migration")?;
-    /// assert!(mutex.release_persistent(kept.name())?);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// After each error the lock is released, as by a drop.
-    ///
-    /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when this thread has other guards on
-    ///   the lock.
-    /// * [`Error::Lost`](crate::Error::Lost) when the hold was lost before it was certain that the
-    ///   new node exists.
-    /// * [`Error::Unavailable`](crate::Error::Unavailable) when that took longer than a sixth of
-    ///   the session timeout.
-    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses.
-    /// * [`Error::Server`](crate::Error::Server) when the queue's sequence numbers are used up.
-    ///
-    /// If the call fails after the new node was made, the node is deleted in the background. It may
-    /// stay behind only if the session is lost just then, or closed while no server can be reached.
-    /// Then a warning in the log names the node.
-    pub fn persist(self) -> Result<PersistentLock> {
-        self.held.persist().map(PersistentLock::new)
-    }
-}
-
 lock_at_a_path! {
     ZkMutex, |mutex| mutex.way.lock,
     made by |settings| Ok(ZkMutex { way: ThreadLock::mutex(settings)? }),
@@ -177,7 +111,7 @@ lock_calls! {
     ;
 
     /// Takes the lock if it is free, and gives `None` if somebody else has it. In that case the
-    /// call costs one read and no write.
+    /// call costs one read behind a `sync`, and no write.
     try_lock;
 }
 
@@ -193,8 +127,8 @@ contender_calls! {
     ZkMutex, |mutex| mutex.way.lock;
 
     /// All contenders, in the order of the queue: the first holds the lock, the others wait for it.
-    /// The threads of a session count as one contender. Costs a listing, and a read for each
-    /// contender.
+    /// The threads of a session count as one contender. Costs a listing behind a `sync`, and a read
+    /// for each contender.
     contenders;
 
     /// The contender that holds the lock, in any process: the first of the
@@ -252,26 +186,5 @@ impl ZkMutex {
     /// A leaked guard of a hold that is not lost keeps the lock held, as with [`std::sync::Mutex`].
     pub fn clear_lost(&self) -> bool {
         self.way.lock.clear_lost()
-    }
-
-    /// Ends a lock that was [made to outlive its session](ZkMutexGuard::persist), by the name of
-    /// its node below the lock's path ([`PersistentLock::name`] or [`Contender::name`]). Gives
-    /// `false` if there is no such node any more.
-    ///
-    /// Any process may call this, also one that did not make the lock. First make sure that the
-    /// work under the lock is over. To call this again after an error is safe.
-    ///
-    /// # Errors
-    ///
-    /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when `name` is not the name of a
-    ///   contender with an id in it, or when the node belongs to a session: such a node is not
-    ///   deleted.
-    /// * [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer within a
-    ///   sixth of the session timeout. The lock may have been released all the same.
-    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses.
-    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
-    pub fn release_persistent(&self, name: &str) -> Result<bool> {
-        let (queue, core) = self.way.lock.queue();
-        queue.release_persistent(core, name)
     }
 }

@@ -1,40 +1,39 @@
 //! A downgrade: from writing to reading without a gap, as Curator's `InterProcessReadWriteLock`
 //! does it since 5.5. An ephemeral read node with the write's number is made while the write node
-//! stands, and only then the write node is deleted.
+//! stands, and only then the write node is deleted. A contender that waits for the write waits for
+//! the read too, because both have one number.
 
-use crate::error::Result;
+use crate::clock::BootTime;
+use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::queue::call::failure;
-use crate::queue::name::Kind;
-use crate::queue::stand_in::StandIn;
+use crate::queue::contender_node::ContenderNode;
+use crate::queue::name::{self, Kind};
+use crate::queue::rule;
 use crate::queue::{HeldNode, Queue};
 use crate::session::core::Core;
-use crate::session::generation::{CallError, CreateMode, Operation};
+use crate::session::generation::{CallError, CreateMode, create_contender};
 use crate::session::lease::Refused;
 use crate::session::retry::Retry;
-
-const OP: &str = "lock";
+use crate::wait::UserCall;
+use zk_wire::path;
 
 impl Queue {
-    /// Makes a read node in the place of `write`, for the thread that holds that. A contender that
-    /// waits for the write waits for the read too, because both have one number.
+    /// Makes a held read node in the place of `write`, for the thread that holds that.
     pub(crate) fn downgrade(
         &self,
+        call: &UserCall,
         core: &Core,
         write: &HeldNode,
         data: &[u8],
         limit: &Limit<'_>,
     ) -> Result<HeldNode> {
-        let (kind, mode) = (Kind::Read, CreateMode::Ephemeral);
-        // The read of the write node must succeed. A silent watch would not do, because a change of
-        // the node may have used it up.
-        let stands = Operation::GetData { path: write.path(), watch: false };
-        let stand_in = StandIn { op: OP, held: write, kind, mode, data, stands };
-        let mut contender = self.stand_in(core, &stand_in, limit, &mut None)?;
+        let op = call.op;
+        let mut contender = self.read_node_beside(call, core, write, data, limit)?;
         // The read continues the write's hold, so it has the write's fencing token. The read node's
         // own czxid is above that of writers which wait already.
         contender.czxid = write.leased().czxid();
-        let retry = Retry::new();
+        let retry = Retry::since(call.begun);
         loop {
             let refused = match contender.grant(Box::new(|| ())) {
                 Ok(held_node) => {
@@ -47,13 +46,78 @@ impl Queue {
             write.check(core)?;
             if refused == Refused::Stale {
                 // Without a connection a proof fails at once, so the connection is waited for here.
-                core.connected(OP, core.shown(self.dir()), limit, &retry)?;
-                match contender.generation.prove(self.dir(), limit) {
+                core.connected(op, core.shown(self.dir()), limit, &retry)?;
+                match contender.generation.prove(limit) {
                     Ok(()) => {}
                     Err(CallError::ConnectionLoss) => core.failed(&retry),
-                    Err(e) => return Err(failure(OP, core, &contender.path, e)),
+                    Err(e) => return Err(failure(op, core, &contender.path, e)),
                 }
             }
+        }
+    }
+
+    /// Makes a read node with the number of `write`, and makes sure that `write` still stood then.
+    fn read_node_beside(
+        &self,
+        call: &UserCall,
+        core: &Core,
+        write: &HeldNode,
+        data: &[u8],
+        limit: &Limit<'_>,
+    ) -> Result<ContenderNode> {
+        let op = call.op;
+        // If numbers carry no order, a node that is made later cannot take the place of an earlier
+        // one.
+        let own = name::parse(path::name(write.path())).map(|name| name.sequence);
+        let Some(sequence) = own.filter(|sequence| !rule::is_unordered(*sequence)) else {
+            let number = own.unwrap_or_default();
+            let code = format!(
+                "the write's sequence number {number} carries no order, so no other node can have \
+                 its place"
+            );
+            let path = core.shown(self.dir()).to_owned();
+            return Err(Error::Server { op, path, code });
+        };
+        let retry = Retry::since(call.begun);
+        let again = |e: CallError, path: &str| match e {
+            // When the caller's time is over, nothing more is sent.
+            CallError::ConnectionLoss | CallError::Expired if !limit.is_past() => {
+                core.failed(&retry);
+                Ok(())
+            }
+            e => Err(failure(op, core, path, e)),
+        };
+        loop {
+            let generation = core.connected(op, core.shown(self.dir()), limit, &retry)?;
+            write.check(core)?;
+            let id = name::new_id(self.layout());
+            let prefix = name::prefix(self.layout(), Kind::Read, &id);
+            let path = path::join(self.dir(), &format!("{prefix}{sequence:010}"));
+            let create = create_contender(&path, &id, CreateMode::Ephemeral, data, self.acl());
+            let flight = generation.flight(&[create], limit);
+            let created = match flight.and_then(|mut answers| answers.take(0)?.created()) {
+                Ok(created) => created,
+                Err(e) => {
+                    again(e, &path)?;
+                    continue;
+                }
+            };
+            let contender = ContenderNode::new(generation.clone(), created, id);
+            // If the write node was gone before the read node was made, another contender may have
+            // got the lock in between. So the read of the write node must succeed. A silent watch
+            // would not do, because a change of the node may have used it up.
+            match generation.read(write.path(), false, limit) {
+                Ok(_) => {}
+                Err(CallError::NoNode) => {
+                    generation.lease.node_deleted(write.path(), BootTime::now())
+                }
+                Err(e) => {
+                    again(e, write.path())?;
+                    continue;
+                }
+            }
+            write.check(core)?;
+            return Ok(contender);
         }
     }
 }

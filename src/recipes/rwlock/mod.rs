@@ -66,7 +66,8 @@ use crate::{Contender, LockBuilder};
 /// A guard is valid while [`is_held`](crate::Held::is_held) says so. Its lease ends before any
 /// server can have expired the session. When the guard is lost, its signal
 /// [`lost`](crate::Held::lost) becomes ready, and [`check`](crate::Held::check) gives an error.
-/// Threads that wait for the lock go on waiting, in a new session.
+/// Threads that wait for the lock go on waiting, in a new session, for as long as their deadline or
+/// the [`RetryPolicy`](crate::RetryPolicy) lets them wait in an outage.
 /// Readers that share a node lose it together.
 ///
 /// # Differences from `std::sync::RwLock`
@@ -148,7 +149,8 @@ lock_calls! {
     ;
 
     /// Takes the lock to read if no writer is ahead, and gives `None` if somebody else holds the
-    /// lock to write or waits for it. In that case the call costs one read and no write.
+    /// lock to write or waits for it. In that case the call costs one read behind a `sync`, and no
+    /// write.
     try_read;
 
     read_timeout;
@@ -171,7 +173,7 @@ lock_calls! {
     ;
 
     /// Takes the lock to write if it is free, and gives `None` if somebody else has it. In that
-    /// case the call costs one read and no write.
+    /// case the call costs one read behind a `sync`, and no write.
     try_write;
 
     write_timeout;
@@ -184,12 +186,12 @@ contender_calls! {
 
     /// All contenders, in the order of the queue. [`Contender::reads`] tells readers from writers.
     /// A mutex on the same path counts as a writer. The readers of a session that share a node
-    /// count as one contender. Costs a listing, and a read for each contender.
+    /// count as one contender. Costs a listing behind a `sync`, and a read for each contender.
     contenders;
 
     /// The contenders that hold the lock, in any process: the writer, or all readers ahead of the
-    /// first writer. The list is empty if nobody holds the lock. Costs a listing, and a read for
-    /// each holder.
+    /// first writer. The list is empty if nobody holds the lock. Costs a listing behind a `sync`,
+    /// and a read for each holder.
     holders;
 
     /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) says what follows, and what this

@@ -7,17 +7,18 @@ use super::leases::{self, Count, LeaseRequest, Leases};
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
 use crate::local::lock::{LocalHold, LocalLock};
-use crate::local::registry::Interned;
+use crate::local::registry::Shared;
 use crate::local::turn::{Ask, LocalRequest};
 use crate::queue::name::Kind;
+use crate::queue::snapshot::{Folder, snapshot};
 use crate::queue::{
-    Call, Contender, HeldNode, Queue, Release, Stop, WhoHolds, revoke_contender, rule,
+    Call, Contender, HeldNode, Queue, Release, Stop, WhoHolds, end_of_time, revoke_contender, rule,
 };
 use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
+use crate::session::ZkSession;
 use crate::session::lease::HoldBounds;
-use crate::session::{SessionState, ZkSession};
 use crate::stats::{HoldRecord, LockRecord, LockStats, WaitRecord};
 use crate::wait::Mode;
 use crate::world::Instant;
@@ -30,7 +31,7 @@ pub(crate) struct SemaphoreHandle {
     kind: &'static str,
     /// The number at the server was compared with this user's, or needs no comparison.
     has_agreed: AtomicBool,
-    shared: Arc<Interned<SharedSemaphore>>,
+    shared: Shared<SharedSemaphore>,
 }
 
 /// What all semaphores of one path on one session share.
@@ -86,9 +87,9 @@ impl SemaphoreHandle {
         if limit.is_cancelled() {
             return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
-        self.check(number, &limit)?;
+        self.check(number, ask)?;
         let leases = &self.shared.leases;
-        let call = Call::new(self.settings.session.core(), leases.count.path(), limit, false)
+        let call = Call::new(wait.call, self.settings.session.core(), leases.count.path(), limit)
             .reporting(WhoHolds {
                 dir: leases.dir(),
                 names: rule::all_holders,
@@ -106,12 +107,10 @@ impl SemaphoreHandle {
             // longer.
             let may_wait = mode == Mode::Wait;
             let until = if may_wait { limit } else { limit.or_at(Instant::now() + slice) };
-            let passage = match self.enter(until, wait) {
+            let passage = match self.enter(Ask { mode, limit: until, wait }) {
                 Ok(Some(passage)) => passage,
                 Ok(None) if may_wait || limit.is_past() => return Ok(None),
                 Ok(None) => {
-                    // The server has shown somebody ahead: that is contention too.
-                    call.is_contended.set(true);
                     slice *= 2;
                     continue;
                 }
@@ -121,16 +120,10 @@ impl SemaphoreHandle {
                     slice *= 2;
                     continue;
                 }
-                // As in the queue: contention was shown, and no outage has kept us from the
-                // lock since.
-                Err(Error::Unavailable { cause: Cause::Deadline, .. })
-                    if call.is_contended.get()
-                        && self.settings.session.state() == SessionState::Connected =>
-                {
-                    return Ok(None);
-                }
                 Err(e) => return Err(e),
             };
+            // Behind the wait for the mutex the time of the policy begins anew.
+            call.progress();
             let local = &self.shared.local;
             match self.shared.leases.take(&request, &passage.local_hold.node, &local.losses) {
                 Ok(leases) => {
@@ -147,7 +140,7 @@ impl SemaphoreHandle {
     /// A request for more permits than there are could wait for ever: that is an error. A request
     /// for one may wait: there may be none for a while. For one permit the number needs no read
     /// once it was compared.
-    fn check(&self, number: u32, limit: &Limit<'_>) -> Result<()> {
+    fn check(&self, number: u32, Ask { limit, wait, .. }: Ask<'_>) -> Result<()> {
         if number == 0 {
             let reason = "0 permits cannot be held".to_owned();
             return Err(Error::InvalidConfig { what: "number of permits", reason });
@@ -156,10 +149,11 @@ impl SemaphoreHandle {
             return Ok(());
         }
         if limit.is_past() {
-            let path = self.settings.path.clone();
-            return Err(Error::Unavailable { op: "lock", path, cause: Cause::Deadline });
+            // Nothing is known of others yet, so this is an error.
+            let (core, path) = (self.settings.session.core(), &self.settings.path);
+            return end_of_time(wait.call, core, path, || false);
         }
-        let permits = self.number("lock", limit)?;
+        let permits = self.number(wait.call.op, &limit)?;
         if number > 1 && number > permits {
             return Err(leases::too_many(&self.settings.path, number, permits));
         }
@@ -167,11 +161,13 @@ impl SemaphoreHandle {
     }
 
     /// Takes the mutex, for a caller that wants leases.
-    fn enter(&self, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Passage<'_>>> {
+    fn enter(&self, ask: Ask<'_>) -> Result<Option<Passage<'_>>> {
+        let Ask { mode: caller, limit, wait } = ask;
         let request = LocalRequest {
             session: &self.settings.session,
             path: &self.settings.path,
             mode: Mode::Wait,
+            caller,
             limit,
             data: &self.settings.data,
             bounds: HoldBounds::default(),
@@ -239,20 +235,24 @@ impl SemaphoreHandle {
 
     /// The holders of leases.
     pub(super) fn holders(&self) -> Result<Vec<Contender>> {
-        let mut all = below("leases", self.shared.leases.contenders(self.settings.session.core())?);
-        // The contender that is first in the queue makes its lease before it holds a permit. With
-        // one permit that lease comes right after the holder's, and its maker is listed as a
-        // contender that waits.
-        if self.shared.leases.count.is_fixed() {
-            all.truncate(1);
-        }
-        Ok(all)
+        let (core, leases) = (self.settings.session.core(), &self.shared.leases);
+        let folder = Folder { dir: leases.dir(), choose: &all };
+        let nodes = snapshot("holders", core, leases.count.path(), &[folder])?.pop();
+        Ok(below("leases", leases.holders(nodes.unwrap_or_default())))
     }
 
     /// The holders of leases, and behind them the contenders for the mutex.
     pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
-        let mut all = self.holders()?;
-        let waiting = self.shared.local.queue.contenders(self.settings.session.core())?;
+        let (core, leases) = (self.settings.session.core(), &self.shared.leases);
+        let queue = &self.shared.local.queue;
+        let waiting = |children: &[&str]| queue.choose(children, |_| ());
+        let folders = [
+            Folder { dir: leases.dir(), choose: &all },
+            Folder { dir: queue.dir(), choose: &waiting },
+        ];
+        let mut nodes = snapshot("contenders", core, leases.count.path(), &folders)?.into_iter();
+        let mut all = below("leases", leases.holders(nodes.next().unwrap_or_default()));
+        let waiting = queue.ordered(nodes.next().unwrap_or_default(), |_| ());
         all.extend(below("locks", waiting));
         Ok(all)
     }
@@ -281,6 +281,11 @@ impl Acquire for Permits {
         self.lock.kind
     }
 
+    fn op(&self) -> &'static str {
+        // A semaphore of a fixed number is a mutex.
+        if self.lock.shared.leases.count.is_fixed() { "lock" } else { "acquire" }
+    }
+
     fn settings(&self) -> &Settings {
         &self.lock.settings
     }
@@ -292,6 +297,11 @@ impl Acquire for Permits {
     fn take(&self, ask: Ask<'_>) -> Result<Option<Held>> {
         self.lock.take(self.number, ask)
     }
+}
+
+/// Any child of the leases' folder counts as a lease.
+fn all(children: &[&str]) -> Vec<String> {
+    children.iter().map(|child| (*child).to_owned()).collect()
 }
 
 /// Contenders whose nodes are in the folder `dir` below the semaphore's node.
@@ -318,7 +328,7 @@ impl Drop for Passage<'_> {
 struct PermitHold {
     /// A permit keeps its session open, and other recipes off its path.
     session: ZkSession,
-    _common: Arc<Interned<SharedSemaphore>>,
+    _common: Shared<SharedSemaphore>,
     first: HeldNode,
     others: Vec<HeldNode>,
     record: HoldRecord,

@@ -94,9 +94,10 @@ use crate::wait::Wait;
 /// A permit is valid while [`is_held`](crate::Held::is_held) says so. Its lease ends before any
 /// server can have expired the session. When the permit is lost, its signal
 /// [`lost`](crate::Held::lost) becomes ready, and [`check`](crate::Held::check) gives an error.
-/// Threads that wait for a permit go on waiting, in a new session. If the connection of a waiting
-/// thread was away for longer than the lease lasts (see [`Held`](crate::Held)), the thread queues
-/// again, behind the others.
+/// Threads that wait for a permit go on waiting, in a new session, for as long as their deadline or
+/// the [`RetryPolicy`](crate::RetryPolicy) lets them wait in an outage. If the connection of a
+/// waiting thread was away for longer than the lease lasts (see [`Held`](crate::Held)), the thread
+/// queues again, behind the others.
 ///
 /// # Fencing
 ///
@@ -230,8 +231,8 @@ lock_calls! {
     ;
 
     /// Takes a permit if one is free, and gives `None` if somebody else has the last one or waits
-    /// for it. If none is free, the call costs two reads and no write. The first use of the
-    /// semaphore reads the number before that.
+    /// for it. If none is free, the call costs two reads behind a `sync`, and no write. The first
+    /// use of the semaphore reads the number before that.
     #[doc(alias = "tryAcquire")]
     try_acquire;
 
@@ -254,12 +255,13 @@ contender_calls! {
     /// All contenders: first the [`holders`](Self::holders), then those that wait, in the order of
     /// the queue. The threads of a session that wait count as one contender. Their
     /// [names](crate::Contender::name) tell them apart: a permit's begins with `leases/`, and that
-    /// of a contender that waits with `locks/`. Costs two listings, and a read for each contender.
+    /// of a contender that waits with `locks/`. Costs two listings behind a `sync`, and a read for
+    /// each contender.
     contenders;
 
     /// The permits that are held, in the order in which their nodes were made. At the end of the
     /// list may be nodes of the call that is first in the queue: it has made them, and still waits
-    /// for its permits. Costs a listing, and a read for each permit.
+    /// for its permits. Costs a listing behind a `sync`, and a read for each permit.
     #[doc(alias = "getParticipantNodes")]
     holders;
 

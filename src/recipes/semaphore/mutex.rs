@@ -44,7 +44,8 @@ use crate::recipes::guard::guard;
 /// A guard is valid while [`is_held`](crate::Held::is_held) says so. Its lease ends before any
 /// server can have expired the session. When the guard is lost, its signal
 /// [`lost`](crate::Held::lost) becomes ready, and [`check`](crate::Held::check) gives an error.
-/// Threads that wait for the lock go on waiting, in a new session.
+/// Threads that wait for the lock go on waiting, in a new session, for as long as their deadline or
+/// the [`RetryPolicy`](crate::RetryPolicy) lets them wait in an outage.
 /// If the connection of a waiting thread was away for longer than the lease lasts (see
 /// [`Held`](crate::Held)), the thread queues again, behind the others.
 ///
@@ -94,7 +95,7 @@ lock_calls! {
     ;
 
     /// Takes the lock if it is free, and gives `None` if somebody else has it or waits for it. In
-    /// that case the call costs two reads and no write.
+    /// that case the call costs two reads behind a `sync`, and no write.
     try_lock;
 }
 
@@ -110,12 +111,12 @@ contender_calls! {
     ZkSemaphoreMutex, |mutex| mutex.permit.lock;
 
     /// All contenders, in the order of the queue: the first holds the lock, the others wait for it.
-    /// The threads of a session count as one contender. Costs two listings, and a read for each
-    /// contender.
+    /// The threads of a session count as one contender. Costs two listings behind a `sync`, and a
+    /// read for each contender.
     contenders;
 
     /// The contender that holds the lock, in any process. The list is empty if nobody holds the
-    /// lock. Costs a listing, and a read for each lease.
+    /// lock. Costs a listing behind a `sync`, and a read for each lease.
     holders;
 
     /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) says what follows, and what this

@@ -44,7 +44,7 @@ pub(super) struct ClientMachine {
     /// The answer to the client's close was sent, or the client is gone.
     is_closed: bool,
     /// For the thread: bytes to write, requests to submit, in order, and lines for the log. (The
-    /// thread writes the log, because a logger is foreign code and may call the loopback end.)
+    /// machine does no I/O.)
     pub(super) to_client: Vec<u8>,
     pub(super) submissions: Vec<Submission>,
     pub(super) warnings: Vec<String>,

@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, ZooKeeper};
 
 use crate::logging::contained;
+use crate::world::spawn_own;
 use machine::ClientMachine;
 use thread::Loopback;
 use zk_wire::code::err;
@@ -104,7 +105,7 @@ impl ClientEnd {
         };
         if !loopback.is_admitted() {
             // The drop of the crate's client waits for an answer to its close, which may never come.
-            let _ = std::thread::Builder::new().spawn(move || drop(client));
+            let _ = spawn_own("zkm-client-end".into(), move || drop(client));
             return Err(loopback.give_up("it did not connect"));
         }
         let mut state = self.state.lock();

@@ -16,6 +16,7 @@ use super::Submit;
 use super::accept::Accept;
 use super::machine::{ClientMachine, Submission};
 use crate::session::connection::{read_some, write_some};
+use crate::world::spawn_own;
 use zk_wire::record::ConnectReply;
 
 const WAKER: Token = Token(0);
@@ -58,7 +59,7 @@ impl Loopback {
         let mut thread =
             LoopbackThread { loopback: loopback.clone(), poll, submit, accept, client: None };
         let body = move || thread.run(address, &admits);
-        std::thread::Builder::new().name(format!("zkm-client-{number}")).spawn(body)?;
+        spawn_own(format!("zkm-client-{number}"), body)?;
         Ok((loopback, address, Duration::from_millis(u64::from(secret.unsigned_abs()))))
     }
 
@@ -140,7 +141,9 @@ impl LoopbackThread {
             if self.loopback.machine.lock().is_closed() {
                 return Ok(None);
             }
-            if let Some((mut stream, first)) = accept.admit(self.poll.registry(), CANDIDATE)? {
+            if let Some((mut stream, first)) =
+                accept.admit(self.poll.registry(), CANDIDATE, until)?
+            {
                 let _ = stream.set_nodelay(true); // without it there is only more latency
                 let interest = Interest::READABLE | Interest::WRITABLE;
                 self.poll.registry().register(&mut stream, CLIENT, interest)?;

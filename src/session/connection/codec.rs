@@ -21,8 +21,10 @@ pub(crate) enum Operation<'a> {
         acl: &'a Acl,
         mode: CreateMode,
     },
+    /// With a `version` the server refuses the delete if the node has another version.
     Delete {
         path: &'a str,
+        version: Option<i32>,
     },
     Exists {
         path: &'a str,
@@ -155,7 +157,9 @@ impl Operation<'_> {
             Operation::Create { path, data, acl, mode } => {
                 acl.encode(w.buffer(path.as_bytes()).buffer(data)).i32(*mode as i32)
             }
-            Operation::Delete { path } => w.buffer(path.as_bytes()).i32(-1),
+            Operation::Delete { path, version } => {
+                w.buffer(path.as_bytes()).i32(version.unwrap_or(-1))
+            }
             Operation::Exists { path } => w.buffer(path.as_bytes()).bool(false),
             Operation::GetData { path, watch } | Operation::GetChildren { path, watch } => {
                 w.buffer(path.as_bytes()).bool(*watch)

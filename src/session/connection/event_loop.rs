@@ -21,7 +21,8 @@ use crate::session::generation::Generation;
 use crate::session::retry::RetryPolicy;
 use crate::session::tls::TlsConfig;
 use crate::world::{
-    Events, HashSet, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, thread, unbounded,
+    Events, HashSet, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, socket, spawn_own,
+    unbounded,
 };
 
 const WAKER: Token = Token(0);
@@ -108,7 +109,7 @@ impl EventLoop {
             resolutions: unbounded(),
             refusals: Refusals::default(),
         };
-        thread::Builder::new().name(name).spawn(move || {
+        spawn_own(name, move || {
             let end = catch_unwind(AssertUnwindSafe(|| this.run()));
             if !matches!(end, Ok(Ok(()))) {
                 error!("the ZooKeeper connection thread failed ({end:?}); a new session follows");
@@ -190,7 +191,7 @@ impl EventLoop {
             holds.into_iter().for_each(|hold| inner.machine.watch(hold, now));
         }
         let state = LeaseStatus { end: lease.needed_end(), is_fresh: lease.is_fresh(now) };
-        let mut next = inner.machine.tick(state, &|| lease.a_directory(), now);
+        let mut next = inner.machine.tick(state, now);
         let mut wake_by = |t: BootTime| next = Some(next.map_or(t, |n: BootTime| n.min(t)));
         timers.into_iter().for_each(&mut wake_by);
         if let Some(reason) = inner.machine.cut.take() {
@@ -243,8 +244,9 @@ impl EventLoop {
         let generation = self.generation.clone();
         let _delivering = generation.connection.delivering.lock();
         loop {
-            // This takes outputs up to the first that may run foreign code. Later outputs stay in
-            // the machine: their callers can take them from there while that code blocks.
+            // This takes outputs up to the first that does more than wake threads. Later outputs stay
+            // in the machine: their callers can take them from there if this thread loses the
+            // processor.
             let (outputs, is_over) = {
                 let mut inner = self.generation.connection.inner.lock();
                 let all = &mut inner.machine.outputs;
@@ -410,9 +412,10 @@ impl EventLoop {
 
     fn dial(&mut self, target: Target, epoch_before: u64, now: BootTime) {
         debug!("{}: dialling {}", target.host, target.addr);
+        #[cfg_attr(unix, allow(clippy::unnecessary_mut_passed))]
         let register = |mut socket: TcpStream| {
             let _ = socket.set_nodelay(true); // without it there is only more latency
-            self.poll.registry().register(&mut socket, SERVER, CONNECTING).map(|()| socket)
+            socket::register(&mut socket, self.poll.registry(), SERVER, CONNECTING).map(|()| socket)
         };
         // The files are read anew for each connection. They may have been replaced.
         let tls = self.tls.as_ref().map(|tls| TlsStream::new(tls, &target.host)).transpose();
@@ -444,7 +447,7 @@ impl EventLoop {
             (failed("no thread to resolve it on"), failed("its resolution panicked"));
         // The dialer must get an answer in any case: without an answer it would never look up names
         // again.
-        let spawned = thread::Builder::new().name("zkm-resolve".into()).spawn(move || {
+        let spawned = spawn_own("zkm-resolve".into(), move || {
             let _ = found.send(contained(|| resolve(names)).unwrap_or(panicked));
             generation.connection.wake();
         });
@@ -470,9 +473,9 @@ impl EventLoop {
             (inner.interest, self.server) = (None, None);
             inner.machine.fail(LossReason::Internal, BootTime::now());
         }
-        contained(|| self.deliver_outputs());
-        // Perhaps `deliver_outputs` itself has failed. Then this ends the holds and reports the
-        // loss.
-        contained(|| self.generation.take_output(Output::Lost(LossReason::Internal)));
+        if contained(|| self.deliver_outputs()).is_none() {
+            // It has failed again, perhaps before it has ended the holds and reported the loss.
+            contained(|| self.generation.take_output(Output::Lost(LossReason::Internal)));
+        }
     }
 }

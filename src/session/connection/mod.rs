@@ -173,17 +173,15 @@ impl Inner {
     /// Reads once, and gives the bytes to the machine. The result is that of `read_some`.
     fn read(&mut self, mut socket: &TcpStream, buf: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
-            let count = match &mut self.tls {
-                Some(tls) => tls.read(socket, buf)?,
-                None => read_some(&mut socket, buf)?,
-            };
+            let (count, now) = timed(|| match &mut self.tls {
+                Some(tls) => tls.read(socket, buf),
+                None => read_some(&mut socket, buf),
+            })?;
             let Some(bytes) = count.and_then(|n| buf.get(..n)).filter(|bytes| !bytes.is_empty())
             else {
                 return Ok(count);
             };
-            // The clock is read after the bytes: an answer must never be taken for older than it
-            // is.
-            self.machine.server_bytes(bytes, BootTime::now());
+            self.machine.server_bytes(bytes, now);
             // What TLS has taken from the socket already, bytes or the end of the stream, is read
             // now: neither the poll nor the socket would announce it to the thread that reads next.
             if !self.tls.as_mut().is_some_and(|tls| tls.has_unread()) {
@@ -191,6 +189,13 @@ impl Inner {
             }
         }
     }
+}
+
+/// What a read gives, and a time at which it had come. The clock is read after the bytes: this thread
+/// may be stopped in between, and an answer must never be taken for older than it is.
+fn timed<T>(read: impl FnOnce() -> io::Result<T>) -> io::Result<(T, BootTime)> {
+    let value = read()?;
+    Ok((value, BootTime::now()))
 }
 
 /// Reads the bytes that have come: `Some(0)` at the end of the stream, `None` if none have come.
@@ -227,4 +232,76 @@ pub(super) fn write_some(socket: &mut impl Write, bytes: &mut Vec<u8>) -> io::Re
         bytes.drain(..written);
     }
     end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lease counts on the order of what was sent and of what had come by then.
+    #[test]
+    fn the_time_of_an_answer_is_not_before_the_answer() {
+        let (came, at) = timed(|| {
+            let begun = BootTime::now();
+            while BootTime::now() == begun {} // the bytes come when the thread has waited for them
+            Ok(BootTime::now())
+        })
+        .unwrap();
+        assert!(at >= came);
+    }
+
+    /// A request that TLS has taken, and the full socket has not, is written as soon as there is
+    /// room: otherwise it would wait until something else is sent.
+    #[cfg(all(unix, feature = "tls"))]
+    #[test]
+    fn the_rest_of_a_tls_record_waits_until_the_socket_is_writable() {
+        use crate::session::tls::TlsConfig;
+        use crate::world::Poll;
+        use std::net::TcpListener;
+        use std::time::Duration;
+        use zk_test_support::{Scratch, pki::Pki};
+        let scratch = Scratch::new("unwritten");
+        let config = TlsConfig::new(Pki::new(scratch.path(), "own").ca_file());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let socket = Arc::new(TcpStream::from_std(socket));
+
+        let poll = Poll::new().unwrap();
+        let registry = poll.registry().try_clone().unwrap();
+        let waker = Waker::new(&registry, Token(0)).unwrap();
+        let settings = MachineConfig {
+            timeout: Duration::from_secs(3600),
+            attempt: Duration::from_secs(600),
+            auth: Vec::new(),
+            tick: None,
+            is_observed: false,
+            after_data_loss: None,
+            noop: "/no-op".into(),
+        };
+        let connection = Connection::new(settings, waker, registry);
+        let mut inner = connection.inner.lock();
+        inner.socket = Some(socket.clone());
+        // A new TLS connection has a record to send at once. Until then the socket is full, and the
+        // peer reads nothing; should it find room for a record all the same, it is filled again.
+        loop {
+            while (&*socket).write(&[0; 1 << 12]).is_ok() {}
+            inner.tls = Some(Box::new(TlsStream::new(&config, "127.0.0.1:1").unwrap()));
+            inner.flush(&connection.registry);
+            assert!(inner.failed.is_none() && inner.machine.to_server.is_empty());
+            if inner.tls.as_ref().is_some_and(|tls| tls.has_unwritten()) {
+                break;
+            }
+        }
+        assert_eq!(inner.interest, Some(Interest::READABLE | Interest::WRITABLE));
+        // When there is room it is written, and nothing more is waited for but answers.
+        peer.set_nonblocking(true).unwrap();
+        let mut buf = vec![0; 1 << 20];
+        while inner.tls.as_ref().is_some_and(|tls| tls.has_unwritten()) {
+            let _ = peer.read(&mut buf);
+            inner.flush(&connection.registry);
+        }
+        assert_eq!(inner.interest, Some(Interest::READABLE));
+    }
 }

@@ -10,10 +10,9 @@
 //! ends.
 //!
 //! Only one thread reads at a time. Other waiting threads wait for the event loop or for this
-//! reader, which wakes them too. A reader keeps its own deadline: it never waits for a lock that is
-//! held while foreign code runs. While it reads, no other thread reads the socket: otherwise the
-//! event loop could read the answer of the reader, and the reader would go on waiting at the
-//! socket.
+//! reader, which wakes them too. A reader keeps its own deadline: it never waits for a thread that
+//! carries out outputs. While it reads, no other thread reads the socket: otherwise the event loop
+//! could read the answer of the reader, and the reader would go on waiting at the socket.
 //!
 //! A reader that gets no processor does not stop the others for long. When its time is over, the
 //! next waiting thread takes its place, or the event loop does when it next wakes: T/8 later at
@@ -198,7 +197,22 @@ mod tests {
     use super::super::machine::Batch;
     use super::*;
     use crate::ZkSession;
+    use crate::world::Interest;
     use zk_test_server::{Op, TestServer};
+
+    /// Otherwise events would lie there until something is sent.
+    #[test]
+    fn the_event_loop_waits_for_the_socket_again_when_a_reader_leaves() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        generation.read("/", false, &Limit::NONE).unwrap();
+        let reading = generation.become_reader(|| None::<()>, &Limit::NONE);
+        assert!(matches!(reading, Some(ReadStart::Reading(_))));
+        drop(reading);
+        let interest = generation.connection.inner.lock().interest;
+        assert_eq!(interest, Some(Interest::READABLE));
+    }
 
     /// The reader here gets no processor until its time is over.
     #[test]

@@ -4,8 +4,8 @@
 use crossbeam_channel::Sender;
 
 use super::*;
-use crate::{ZkMutex, ZkSession};
-use zk_test_server::TestServer;
+use crate::{SessionEvent, ZkMutex, ZkSession};
+use zk_test_server::{Op, TestServer};
 
 /// Stops the event loop, as a busy computer may do, until the returned sender is dropped.
 fn stop_event_loop(generation: &Generation) -> Sender<()> {
@@ -20,6 +20,17 @@ fn stop_event_loop(generation: &Generation) -> Sender<()> {
     generation.at(BootTime::now(), Box::new(stop));
     is_stopped.recv().unwrap();
     go_on
+}
+
+#[test]
+fn reads_behind_a_sync_that_failed_show_nothing() {
+    let answers = |sync| {
+        let all = vec![sync, Ok(Reply::Children(Listing::default()))];
+        Answers { all, epoch: 1, pending: Arc::default() }.behind_sync()
+    };
+    assert!(answers(Ok(Reply::Done)).unwrap().listed(0).is_ok());
+    let refused = CallError::Other("ThrottledOp".to_owned());
+    assert_eq!(answers(Err(refused.clone())).err(), Some(refused));
 }
 
 #[test]
@@ -38,6 +49,117 @@ fn nothing_is_held_any_more_when_the_server_hears_of_the_close() {
         assert!(!(guard.is_held() && theirs.is_held()), "two valid guards");
         drop(go_on);
     });
+}
+
+/// While the host sleeps the clock of the leases goes on, and the supervisor's timer does not.
+#[test]
+fn the_supervisor_looks_once_in_a_second_however_long_the_timeout_is() {
+    let server = TestServer::start().unwrap();
+    let long = ZkSession::builder(server.connect_string()).session_timeout(Duration::from_secs(40));
+    let session = long.connect().unwrap();
+    assert_eq!(session.timeout(), Duration::from_secs(40));
+    let generation = session.core().generation().unwrap();
+    let looks = loop {
+        match generation.supervisor_looks.get() {
+            next if next == BootTime::default() || next == BootTime::END => {
+                std::thread::yield_now();
+            }
+            next => break next,
+        }
+    };
+    assert!(looks.since(BootTime::now()) <= Duration::from_secs(1));
+}
+
+/// The thread that closes the session loses the processor just before it ends the lease.
+#[test]
+fn the_server_hears_of_no_close_while_something_is_held() {
+    let server = TestServer::start().unwrap();
+    let session = || ZkSession::connect(&server.connect_string()).unwrap();
+    let (ours, theirs) = (session(), session());
+    let mutex = ZkMutex::new(&ours, "/locks/orders").unwrap();
+    let other = ZkMutex::new(&theirs, "/locks/orders").unwrap();
+    let guard = mutex.lock().unwrap();
+    let generation = ours.core().generation().unwrap();
+    // The event loop has no more work until the lease is to be renewed.
+    assert!(server.wait_request(Op::GetData.on(guard.path()), SOON).is_some());
+    generation.read("/", false, &Limit::NONE).unwrap();
+    std::thread::scope(|scope| {
+        let stopped = generation.lease.stopped();
+        scope.spawn(|| ours.close());
+        assert!(other.lock_timeout(Duration::from_secs(1)).unwrap().is_none());
+        drop(stopped);
+        assert!(other.lock_timeout(SOON).unwrap().is_some() && !guard.is_held());
+    });
+}
+
+/// The thread that lets its lock go loses the processor before the lease has given the node up. If
+/// the delete were sent before, its event would make the release a loss.
+#[test]
+fn no_node_is_deleted_while_the_lease_has_it() {
+    let server = TestServer::start().unwrap();
+    let session = ZkSession::connect(&server.connect_string()).unwrap();
+    let generation = session.core().generation().unwrap();
+    let mutex = ZkMutex::new(&session, "/locks/orders").unwrap();
+    let (tell, told) = bounded(1);
+    std::thread::scope(|scope| {
+        let (mutex, server) = (&mutex, &server);
+        let (go_on, gate) = bounded::<()>(0);
+        scope.spawn(move || {
+            let guard = mutex.lock().unwrap();
+            tell.send(guard.path().to_owned()).unwrap();
+            let _ = gate.recv();
+            guard.unlock().unwrap();
+        });
+        let path = told.recv().unwrap();
+        assert!(server.wait_request(Op::GetData.on(&path), SOON).is_some());
+        generation.read("/", false, &Limit::NONE).unwrap();
+        let stopped = generation.lease.stopped();
+        drop(go_on);
+        let delete = || Op::Delete.on(&path);
+        assert!(server.wait_request(delete(), Duration::from_millis(300)).is_none());
+        drop(stopped);
+        assert!(server.wait_request(delete(), SOON).is_some());
+    });
+}
+
+/// A thread of this process may wait for this node and get the lock.
+#[test]
+fn a_hold_is_lost_before_anybody_is_told_that_its_node_is_gone() {
+    let server = TestServer::start().unwrap();
+    let session = ZkSession::connect(&server.connect_string()).unwrap();
+    let generation = session.core().generation().unwrap();
+    let leased = LeasedNode::new("/l/n".into(), 5, 0, Box::new(|| ()));
+    generation.grant(&leased).unwrap();
+    let (tell, told) = bounded(1);
+    let hold = leased.clone();
+    let is_told = move |_: Folder<'_>| {
+        tell.send(hold.loss()).unwrap();
+        false
+    };
+    let watch = FolderWatch::new("/l/n".into(), Box::new(is_told));
+    generation.folders.lock().insert("/l/n".into(), watch);
+    generation.watch_event(event::DELETED, "/l/n");
+    assert_eq!(told.recv().unwrap(), Some(LossReason::NodeDeleted));
+}
+
+/// A caller finds no notification and makes its node a hold, while the event loop looks for a hold,
+/// finds none, and tells of the deletion.
+#[test]
+fn a_node_that_becomes_a_hold_while_its_deletion_is_told_is_lost() {
+    let server = TestServer::start().unwrap();
+    let session = ZkSession::connect(&server.connect_string()).unwrap();
+    let generation = session.core().generation().unwrap();
+    let leased = LeasedNode::new("/l/n".into(), 5, 0, Box::new(|| ()));
+    let (caller, granted) = (Arc::downgrade(&generation), leased.clone());
+    // It stands for the caller: it is called between the two looks.
+    let grants = move |_: Folder<'_>| {
+        caller.upgrade().unwrap().grant(&granted).unwrap();
+        false
+    };
+    let between = FolderWatch::new("/l/n".into(), Box::new(grants));
+    generation.folders.lock().insert("/l/n".into(), between);
+    generation.watch_event(event::DELETED, "/l/n");
+    assert_eq!(leased.loss(), Some(LossReason::NodeDeleted));
 }
 
 const SOON: Duration = Duration::from_secs(20);
@@ -112,7 +234,7 @@ fn a_thread_that_waits_for_a_node_reads_the_event_of_its_end_itself() {
     let _registration = generation.nodes.register("/ahead".to_owned(), &notifier, mask);
     generation.read("/ahead", true, &Limit::NONE).unwrap();
     let _go_on = stop_event_loop(&generation);
-    theirs.call(Operation::Delete { path: "/ahead" }, &Limit::NONE).unwrap();
+    theirs.call(Operation::Delete { path: "/ahead", version: None }, &Limit::NONE).unwrap();
     // Each wait reads only during its first milliseconds. On a busy computer the event may come
     // later.
     let until = std::time::Instant::now() + SOON;
@@ -124,7 +246,7 @@ fn a_thread_that_waits_for_a_node_reads_the_event_of_its_end_itself() {
     assert_eq!(events, Some(Some(1)));
 }
 
-/// The event loop, which would log the loss, is stopped meanwhile.
+/// The event loop, which would notify the holder, is stopped meanwhile.
 #[cfg(unix)]
 #[test]
 fn a_held_node_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
@@ -147,7 +269,7 @@ fn a_held_node_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
     generation.children("/", false, &Limit::NONE).unwrap();
     let go_on = stop_event_loop(&generation);
     let theirs = theirs.core().generation().unwrap();
-    theirs.call(Operation::Delete { path: &node }, &Limit::NONE).unwrap();
+    theirs.call(Operation::Delete { path: &node, version: None }, &Limit::NONE).unwrap();
     // The event comes before the answer to a listing. While the event loop is stopped, the caller
     // of the listing may not get its answer.
     let until = std::time::Instant::now() + SOON;
@@ -165,7 +287,7 @@ fn a_held_node_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
 
 /// The lease has ended, and no thread has noticed that yet.
 #[test]
-fn a_proof_that_comes_after_the_leases_end_runs_no_foreign_code_on_the_thread_that_reads_it() {
+fn a_proof_that_comes_after_the_leases_end_notifies_nobody_on_the_thread_that_reads_it() {
     let server = TestServer::start().unwrap();
     let session = ZkSession::connect(&server.connect_string()).unwrap();
     let generation = session.core().generation().unwrap();
@@ -197,15 +319,15 @@ fn a_proof_whose_answer_another_caller_reads_ends_the_wait_for_it() {
                 let _ = generation.children("/", false, &Limit::NONE);
             }
         });
-        let proven: Vec<_> = (0..30).map(|_| generation.prove("/", &Limit::after(SOON))).collect();
+        let proven: Vec<_> = (0..30).map(|_| generation.prove(&Limit::after(SOON))).collect();
         is_over.store(true, Ordering::SeqCst);
         assert!(proven.iter().all(Result::is_ok), "{proven:?}");
     });
 }
 
-/// Foreign code (a logger, say) blocks the event loop, which has read the answer already.
+/// The event loop, which has read the answer already, gets no processor.
 #[test]
-fn a_caller_returns_at_its_deadline_although_its_answer_waits_behind_foreign_code() {
+fn a_caller_returns_at_its_deadline_although_its_answer_waits_for_the_event_loop() {
     let server = TestServer::start().unwrap();
     let session = ZkSession::connect(&server.connect_string()).unwrap();
     let generation = session.core().generation().unwrap();
@@ -268,8 +390,8 @@ fn deletes_of_empty_parents_do_not_pile_up_in_an_outage() {
     let session = ZkSession::connect(&server.connect_string()).unwrap();
     let generation = session.core().generation().unwrap();
     let (path, acl, mode) = ("/locks", &Acl::Open, CreateMode::Persistent);
-    generation.call(Operation::Create { path, data: &[], acl, mode }, &Limit::NONE).unwrap();
-    generation.of_core.parents.made(path, BootTime::now());
+    let made = generation.call(Operation::Create { path, data: &[], acl, mode }, &Limit::NONE);
+    generation.of_core.parents.made(path, made.unwrap().created().unwrap().1, BootTime::now());
     server.refuse(true);
     server.cut_connections();
     while generation.connection.with(|machine, _| machine.is_up()) {
@@ -280,22 +402,142 @@ fn deletes_of_empty_parents_do_not_pile_up_in_an_outage() {
         assert!(look(times).is_some(), "it is looked for again");
     }
     server.refuse(false);
-    let deletes = || server.count(zk_test_server::Op::Delete);
+    let looks = || server.count(zk_test_server::Op::Exists);
     while !generation.connection.with(|machine, _| machine.is_up()) {
         std::thread::sleep(Duration::from_millis(1));
     }
     // The server serves a request after all that were sent before it.
     generation.children("/", false, &Limit::after(SOON)).unwrap();
-    assert_eq!(deletes(), 0, "what was found in the outage is forgotten");
+    assert_eq!(looks(), 0, "what was found in the outage is forgotten");
     look(21);
     let is_listed = || {
         let listed = generation.children("/", false, &Limit::after(SOON)).unwrap();
         listed.children.names().contains(&"locks")
     };
-    assert!(!is_listed());
-    assert_eq!(deletes(), 1);
+    while is_listed() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(looks(), 1);
     while look(22).is_some() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(deletes(), 1, "the deleted one is looked for no more");
+    assert_eq!(looks(), 1, "the deleted one is looked for no more");
+}
+
+/// A listener that hears of a connection may lock at once, and what it lists must count as of that
+/// connection.
+#[test]
+fn the_epoch_of_a_connection_is_known_before_the_connection_is_reported() {
+    use crate::session::connect_string::ConnectString;
+    use crate::session::retry::RetryPolicy;
+    use std::sync::{OnceLock as Cell, Weak};
+    let server = TestServer::start().unwrap();
+    let hosts = ConnectString::parse(&server.connect_string()).unwrap().hosts;
+    let made: Arc<Cell<Weak<Generation>>> = Arc::default();
+    let (reported, epochs) = bounded(8);
+    let of = made.clone();
+    let report = move |_: SessionEvent| {
+        while of.get().is_none() {
+            std::thread::yield_now();
+        }
+        let generation = of.get().and_then(Weak::upgrade);
+        let _ = reported.try_send(generation.map(|generation| generation.epoch()));
+    };
+    let config = MachineConfig {
+        timeout: Duration::from_secs(6),
+        attempt: Duration::from_secs(6),
+        auth: Vec::new(),
+        tick: None,
+        is_observed: false,
+        after_data_loss: None,
+        noop: "no-op".into(),
+    };
+    let of_core = OfCore {
+        chroot: Chroot { path: String::new(), is_required: false },
+        parents: Arc::default(),
+        events: None,
+        report: Box::new(report),
+        wake_supervisor: Box::new(|| ()),
+    };
+    let dialling = Dialling { hosts, policy: RetryPolicy::default(), tls: None };
+    let (alive, _ended) = bounded(0);
+    let generation = Generation::start(1, config, dialling, of_core, alive).unwrap();
+    made.set(Arc::downgrade(&generation)).unwrap();
+    assert_eq!(epochs.recv_timeout(SOON), Ok(Some(1)));
+    let _ = generation.close();
+}
+
+// ---- a defect ends the event loop's thread ----
+
+/// Ends the event loop's thread by a panic. The session is lost to the client, and lives on at the
+/// server.
+fn break_event_loop(session: &ZkSession) {
+    let notify = |_: Folder<'_>| -> bool { panic!("a defect") };
+    let generation = session.core().generation().unwrap();
+    generation.watch_folder(FolderWatch::new("/".to_owned(), Box::new(notify)));
+}
+
+fn session_of(server: &TestServer, timeout: Duration) -> ZkSession {
+    ZkSession::builder(server.connect_string()).session_timeout(timeout).connect().unwrap()
+}
+
+/// The nodes in the queue, in their order.
+fn queue(session: &ZkSession) -> Vec<String> {
+    let generation = session.core().generation().unwrap();
+    let listed = generation.children("/locks/orders", false, &Limit::NONE).unwrap();
+    let mut names: Vec<String> = listed.children.names().into_iter().map(str::to_owned).collect();
+    names.sort_by_key(|name| name[name.len() - 10..].to_owned());
+    names
+}
+
+#[test]
+fn dead_event_loop_is_a_new_session() {
+    let server = TestServer::start().unwrap();
+    let session = session_of(&server, Duration::from_secs(4));
+    let (id, events) = (session.session_id(), session.subscribe());
+    let mutex = ZkMutex::new(&session, "/locks/orders").unwrap();
+    let guard = mutex.lock().unwrap();
+    let lost = guard.lost();
+    break_event_loop(&session);
+    assert_eq!(lost.wait(SOON), Some(LossReason::Internal));
+    assert_eq!(events.recv_timeout(SOON), Ok(SessionEvent::Lost(LossReason::Internal)));
+    let next = events.recv_timeout(SOON);
+    assert!(matches!(next, Ok(SessionEvent::Connected { .. })), "{next:?}");
+    assert_ne!(session.session_id(), id);
+    drop(guard);
+    drop(mutex.lock_timeout(SOON).unwrap().expect("the old session expires"));
+}
+
+/// The session of a waiter is lost while its node still exists. That node is deleted with its own
+/// session; in the next session the waiter makes another one.
+#[test]
+fn waiter_of_a_dead_event_loop_queues_again() {
+    let server = TestServer::start().unwrap();
+    // The old session outlives the test.
+    let [theirs, ours] = [40, 40].map(|s| session_of(&server, Duration::from_secs(s)));
+    let [first, second] =
+        [&theirs, &ours].map(|session| ZkMutex::new(session, "/locks/orders").unwrap());
+    let guard = first.lock().unwrap();
+    let until_queued = |count: usize| {
+        let until = std::time::Instant::now() + SOON;
+        loop {
+            let names = queue(&theirs);
+            if names.len() == count {
+                return names;
+            }
+            assert!(std::time::Instant::now() < until, "{names:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| second.lock().unwrap().path().to_owned());
+        let old = until_queued(2).remove(1);
+        break_event_loop(&ours);
+        let new = until_queued(3).remove(2);
+        let theirs = theirs.core().generation().unwrap();
+        let path = format!("/locks/orders/{old}");
+        theirs.call(Operation::Delete { path: &path, version: None }, &Limit::NONE).unwrap();
+        drop(guard);
+        assert_eq!(waiter.join().unwrap(), format!("/locks/orders/{new}"));
+    });
 }

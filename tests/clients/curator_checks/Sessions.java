@@ -113,6 +113,9 @@ final class Sessions {
         zk.watchers().remove(here).forPath(path);
         recursive.watchers().remove(below).ofType(WatcherType.Any).forPath(path);
         raises(KeeperException.NoWatcherException.class, () -> zk.watchers().remove(here).forPath(path));
+        // The client tells the watchers of the removal, too.
+        came(zk, own);
+        came(recursive, tree);
         own.clear();
         tree.clear();
         changes.run();

@@ -6,6 +6,7 @@
 use crate::support::{
     OpKind, Proxy, Request, Server,
     contend::{spawn_waiting, until_queue},
+    own::threads,
     scenarios,
     scene::{SOON, session_of, until_empty},
     until,
@@ -13,7 +14,7 @@ use crate::support::{
 use crossbeam_channel::{Sender, bounded};
 use std::{
     collections::VecDeque,
-    fmt, fs, mem,
+    fmt, mem,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -477,6 +478,10 @@ fn a_mutex_costs_what_the_page_says() {
     guard.unlock().unwrap();
     let held = far.lock().unwrap();
     scene.row("`try_lock()`, held elsewhere", || assert!(near.try_lock().unwrap().is_none()));
+    let holders = scene.row("`holders()`, held elsewhere", || near.holders().unwrap());
+    scene.row("`attempt_revoke()`", || near.attempt_revoke(&holders[0]).unwrap().unwrap());
+    held.unlock().unwrap();
+    let held = far.lock().unwrap();
     thread::scope(|scope| {
         let name = "`lock()`, held elsewhere, until it waits";
         let waiter = scene.waiting_row(name, scope, End::Wait, || near.lock().unwrap());
@@ -602,6 +607,10 @@ fn a_semaphore_costs_what_the_page_says() {
     scene.row("`try_acquire()`, all held elsewhere", || {
         assert!(near.try_acquire().unwrap().is_none())
     });
+    scene.row("`permits()`", || assert_eq!(near.permits().unwrap(), 3));
+    scene.row("`holders()` of three permits", || assert_eq!(near.holders().unwrap().len(), 3));
+    let name = "`contenders()`, three holders";
+    scene.row(name, || assert_eq!(near.contenders().unwrap().len(), 3));
     thread::scope(|scope| {
         let name = "`acquire()`, all held elsewhere, until it waits";
         let waiter = scene.waiting_row(name, scope, End::WaitAndHold, || near.acquire().unwrap());
@@ -655,6 +664,8 @@ fn an_exclusive_lock_costs_what_the_page_says() {
     guard.unlock().unwrap();
     let held = far.lock().unwrap();
     scene.row("`try_lock()`, held elsewhere", || assert!(near.try_lock().unwrap().is_none()));
+    let name = "`holders()`, held elsewhere";
+    scene.row(name, || assert_eq!(near.holders().unwrap().len(), 1));
     thread::scope(|scope| {
         let name = "`lock()`, held elsewhere, until it waits";
         let waiter = scene.waiting_row(name, scope, End::Wait, || near.lock().unwrap());
@@ -679,6 +690,7 @@ fn an_election_costs_what_the_page_says() {
     scene.row("`leave()` of the leader", || candidate.leave().unwrap());
     drop(term);
     let (leader, _term) = join(far);
+    scene.row("`holders()`, led elsewhere", || assert_eq!(near.holders().unwrap().len(), 1));
     thread::scope(|scope| {
         let name = "`join()` behind a leader elsewhere, until it waits";
         let waiter = scene.waiting_row(name, scope, End::Wait, || join(near));
@@ -790,7 +802,7 @@ fn lasting_threads() -> usize {
     let mut seen = 0;
     until("no thread comes or goes", SOON, || {
         thread::sleep(A_LONG_WHILE);
-        let threads = fs::read_dir("/proc/self/task").expect("this process's threads").count();
+        let threads = threads().len();
         let before = mem::replace(&mut seen, threads);
         (before == seen).then_some(seen)
     })

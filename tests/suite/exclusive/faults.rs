@@ -1,6 +1,7 @@
 //! Faults of a lock whose node has a fixed name: to which session does a node belong, and may it be
 //! deleted?
 use crate::support::{
+    at_best,
     contend::{Section, session, spawn_waiting, stat},
     embedded::{LOSE, raw, start},
     logged,
@@ -12,14 +13,14 @@ use crate::support::{
     },
     until,
 };
-use crossbeam_channel::bounded;
 use std::{
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    CancelToken, Error, LossReason, SessionEvent, SessionState, Wait, ZkExclusiveLock, ZkSession,
+    CancelToken, Error, LossReason, SessionEvent, SessionState, Wait, ZkExclusiveLock, ZkMutex,
+    ZkSession,
 };
 use zk_test_server::{Matcher, Op, TestServer};
 
@@ -49,7 +50,8 @@ fn two(at: &str) -> ([ZkSession; 2], [ZkExclusiveLock; 2]) {
 
 // ---- a create without an answer ----
 
-fn create_whose_answer_is_lost_is_recognised() {
+/// A create whose answer was lost may be done much later, so its node is never used.
+fn create_whose_answer_is_lost_is_removed_and_the_node_is_made_anew() {
     let (server, at) = start();
     let ([ours, _theirs], [mine, other]) = two(&at);
     let ours = id(&ours);
@@ -62,12 +64,8 @@ fn create_whose_answer_is_lost_is_recognised() {
             server.drop_reply(which)
         }
         let guard = mine.lock().unwrap();
-        assert_eq!(
-            (server.pending_faults(), server.count(Op::Create.on(NODE))),
-            (0, 2),
-            "one create for the lost answer, and one after it"
-        );
-        assert_eq!(server.count(Op::Delete.on(NODE)), 0, "the node is used, not deleted");
+        assert_eq!(server.pending_faults(), 0);
+        assert_eq!(server.count(Op::Delete.on(NODE)), 1, "the first node is deleted");
         let node = stat(&at, NODE).unwrap();
         assert_eq!(node.ephemeral_owner, ours);
         server.clear_log();
@@ -108,7 +106,7 @@ fn create_given_up_in_the_middle_is_removed_and_nothing_else_is() {
     let begun = Instant::now();
     let said = mine.lock_timeout(A_WHILE).map(drop);
     assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
-    assert!(begun.elapsed() < A_WHILE + SLACK);
+    assert!(at_best(begun) < A_WHILE + SLACK);
     let guard = other.lock().unwrap();
     drop(held);
     assert!(mine.try_lock().unwrap().is_none(), "the answer comes after the held create");
@@ -197,14 +195,45 @@ fn node_of_ours_that_is_on_its_way_out_is_waited_for_and_is_no_contention() {
     until_empty(&at, LOCK);
 }
 
+/// The node in the way of our create is that of a hold of this process that was lost. Its guard is
+/// dropped behind the create and before the read that shows whose node it is.
+fn node_that_is_let_go_behind_our_create_is_waited_for_and_is_no_contention() {
+    let (server, at) = start();
+    let session = session(&at);
+    let mine = ZkExclusiveLock::builder(&session, LOCK);
+    let mine = mine.max_hold(Duration::from_millis(500)).build().unwrap();
+    // A create without an answer may still be done. So our session has nodes on their way out, and
+    // must read the node in the way.
+    let elsewhere = ZkMutex::new(&session, "/elsewhere").unwrap();
+    elsewhere.lock().unwrap().unlock().unwrap();
+    server.drop_request(Op::Create.on("/elsewhere/"));
+    elsewhere.lock().unwrap().unlock().unwrap();
+    assert_eq!(server.pending_faults(), 0);
+    let guard = mine.lock().unwrap();
+    until_watched(&at, &guard); // later reads are those of calls
+    assert_eq!(guard.lost().wait(SOON), Some(LossReason::HeldTooLong));
+    until("another thread has its turn", SOON, || {
+        format!("{mine:?}").contains("<unlocked here>").then_some(())
+    });
+    let unread = server.hold_requests(Op::GetData.on(NODE));
+    thread::scope(|scope| {
+        let next = scope.spawn(|| mine.try_lock().map(|guard| guard.is_some_and(|g| g.is_held())));
+        assert!(unread.wait(SOON));
+        drop(guard);
+        drop(unread);
+        assert_eq!(next.join().unwrap(), Ok(true));
+    });
+    until_empty(&at, LOCK);
+}
+
 // ---- a release whose request or answer is lost ----
 
 /// This must never happen: our delete is executed, another session takes the lock, and our delete
 /// is sent again.
 fn release_sent_again_spares_the_next_owners_node() {
     let (server, at) = start();
-    let ([ours, _theirs], [mine, other]) = two(&at);
-    let ours = id(&ours);
+    let ([session, _theirs], [mine, other]) = two(&at);
+    let ours = id(&session);
     for _ in 0..3 {
         server.clear_log();
         let guard = mine.lock().unwrap();
@@ -213,13 +242,14 @@ fn release_sent_again_spares_the_next_owners_node() {
             server.drop_reply(Op::Delete.on(NODE).session(ours));
             // The later requests on the next connection wait until the other session has the lock.
             // Only the write that is sent before them passes.
-            let again = server.hold_requests(Op::Delete.on(NO_OP).session(ours).skip(1));
+            let again = server.hold_requests(Op::Delete.on(NO_OP).session(ours));
             drop(guard);
             let theirs = theirs.join().unwrap();
             assert!(again.wait(SOON), "our session has reconnected and continues the release");
             assert_eq!(server.pending_faults(), 0);
             let node = stat(&at, NODE).unwrap();
             drop(again);
+            until_state(&session, SessionState::Connected);
             assert!(
                 mine.try_lock().unwrap().is_none(),
                 "this call ends after all repeated requests"
@@ -237,7 +267,7 @@ fn release_whose_requests_are_lost_is_done() {
     let (server, at) = start();
     let ([ours, _theirs], [mine, other]) = two(&at);
     let session = id(&ours);
-    for which in [Op::Delete.on(NO_OP), Op::GetData.on(NODE), Op::Delete.on(NODE)] {
+    for which in [Op::GetData.on(NODE), Op::SetData.on(NODE), Op::Delete.on(NODE)] {
         for lose in LOSE {
             let guard = mine.lock().unwrap();
             let lost = guard.lost();
@@ -270,7 +300,7 @@ fn release_is_done_over_cuts_restarts_and_black_holes() {
         },
     ];
     for fault in faults {
-        for step in [Op::Delete.on(NO_OP), Op::GetData.on(NODE), Op::Delete.on(NODE)] {
+        for step in [Op::GetData.on(NODE), Op::SetData.on(NODE), Op::Delete.on(NODE)] {
             let guard = mine.lock().unwrap();
             until_watched(&at, &guard);
             let held = server.hold_requests(step.session(session));
@@ -295,7 +325,7 @@ fn unlock_without_an_answer_says_so_and_the_node_goes() {
     let begun = Instant::now();
     let said = guard.unlock();
     assert!(matches!(said, Err(Error::Unavailable { op: "unlock", .. })), "{said:?}");
-    assert!(begun.elapsed() < ours.timeout() / 6 + SLACK);
+    assert!(at_best(begun) < ours.timeout() / 6 + SLACK);
     server.black_hole(false);
     until_empty(&at, LOCK);
     assert!(mine.lock_timeout(SOON).unwrap().is_some());
@@ -566,33 +596,23 @@ fn hold_that_outlived_its_lease_keeps_others_out_until_it_is_dropped() {
     until_empty(&at, LOCK);
 }
 
-/// In an outage, a thread that finds the lock taken checks whether a guard of this process holds
-/// it. It may be the first to see the end of the lease, and logs it. A logger that blocks there
-/// must keep no other thread from the lock.
-fn a_logger_that_blocks_the_thread_that_finds_the_loss_blocks_no_other() {
+/// The loss of a hold is logged by the thread that is the first to find it, which may be a caller's.
+/// A logger that blocks there must keep no thread from the lock.
+fn a_logger_that_blocks_at_a_loss_keeps_no_thread_from_the_lock() {
     let (server, at) = start();
     let ours = session_of(&at, Duration::from_secs(3));
     let mine = lock(&ours);
     let guard = mine.lock().unwrap();
     until_renewed(&ours);
-    // The thread that would end the lease in time stays where it logs the loss of the connection.
-    let supervisor = logged::hold(": suspended");
     let held = server.hold_requests(Matcher::any().session(id(&ours)));
-    assert!(supervisor.wait(SOON));
-    until("the lease ends", SOON, || ours.lease_remaining().is_zero().then_some(()));
     let logger = logged::hold("lock lost");
-    thread::scope(|scope| {
-        let asks = scope.spawn(|| mine.try_lock().map(drop));
-        let sees_the_loss = logger.wait(SOON);
-        drop((held, supervisor, guard));
-        let (tell, told) = bounded(1);
-        let take = || mine.lock_timeout(SOON).map(|got| got.is_some());
-        scope.spawn(move || tell.send(take()));
-        let said = told.recv_timeout(SOON * 2);
-        drop(logger);
-        assert!(sees_the_loss, "{:?}", asks.join());
-        assert_eq!(said, Ok(Ok(true)));
-    });
+    until("the loss is found", SOON, || (!guard.is_held()).then_some(()));
+    assert!(logger.wait(SOON));
+    let asked = mine.try_lock().map(drop);
+    assert!(matches!(asked, Err(Error::Unavailable { .. })), "{asked:?}");
+    drop((held, guard));
+    assert!(mine.lock_timeout(SOON).unwrap().is_some());
+    drop(logger);
     until_empty(&at, LOCK);
 }
 
@@ -615,7 +635,7 @@ fn try_lock_and_timeouts_end_in_time_in_a_black_hole() {
             let begun = Instant::now();
             let said = said();
             assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
-            assert!(begun.elapsed() < limit + SLACK, "{:?}", begun.elapsed());
+            assert!(at_best(begun) < limit + SLACK, "{:?}", begun.elapsed());
         }
     }
     server.black_hole(false);
@@ -702,11 +722,12 @@ fn node_whose_data_is_set_after_its_create_is_still_ours() {
 
 scenarios![
     on embedded;
-    create_whose_answer_is_lost_is_recognised,
+    create_whose_answer_is_lost_is_removed_and_the_node_is_made_anew,
     create_that_is_lost_is_sent_again,
     create_given_up_in_the_middle_is_removed_and_nothing_else_is,
     create_whose_answer_is_lost_is_removed_when_its_time_is_up,
     node_of_ours_that_is_on_its_way_out_is_waited_for_and_is_no_contention,
+    node_that_is_let_go_behind_our_create_is_waited_for_and_is_no_contention,
     release_sent_again_spares_the_next_owners_node,
     release_whose_requests_are_lost_is_done,
     release_is_done_over_cuts_restarts_and_black_holes,
@@ -721,7 +742,7 @@ scenarios![
     waiter_waits_on_over_everything,
     node_that_goes_while_the_waiter_is_cut_off_is_not_missed,
     hold_that_outlived_its_lease_keeps_others_out_until_it_is_dropped,
-    a_logger_that_blocks_the_thread_that_finds_the_loss_blocks_no_other,
+    a_logger_that_blocks_at_a_loss_keeps_no_thread_from_the_lock,
     try_lock_and_timeouts_end_in_time_in_a_black_hole,
     node_whose_data_is_set_after_its_create_is_still_ours,
     count_stays_exact_and_nothing_is_left_while_requests_answers_and_connections_are_lost,

@@ -1,4 +1,5 @@
 //! Faults over each recipe, faults of processes, and random faults.
+pub mod contention;
 pub mod phases;
 pub mod process;
 pub mod progress;
@@ -6,4 +7,4 @@ pub mod random;
 pub mod requests;
 pub mod third_parties;
 
-crate::support::tables![phases, process, progress, random, requests, third_parties];
+crate::support::tables![contention, phases, process, progress, random, requests, third_parties];

@@ -1,7 +1,8 @@
 //! Requests that fail half-way, over each recipe: what is left at the server, which error the
 //! caller gets, and when.
 use crate::support::{
-    Direction, On, OpKind, Proxy, Raw, Recipe, Shared, Test,
+    Direction, On, OpKind, Proxy, Raw, Recipe, Shared, Test, at_best,
+    contend::spawn_waiting,
     recipe::{Lock, Row, over_recipes, rows},
     scene::{
         SOON, builder, full_path, nodes, queue, session, session_of, until_empty, until_event,
@@ -9,7 +10,6 @@ use crate::support::{
     },
     until,
 };
-use crossbeam_channel::bounded;
 use std::{
     thread,
     time::{Duration, Instant},
@@ -150,7 +150,7 @@ fn node_is_deleted_cleanly_when_the_call_after_its_create_fails(recipe: Recipe) 
     raw.set_acl(&stage.folder(), CREATE_DELETE_ADMIN).unwrap();
     let deleted = stage.proxy.on_reply(OpKind::Delete.on(recipe.mark()), SOON);
     let said = stage.lock.lock().map(drop);
-    assert_eq!(said, Err(Error::NoAuth { op: "lock", path: recipe.folder(PATH) }));
+    assert_eq!(said, Err(Error::NoAuth { op: recipe.queues_as(), path: recipe.folder(PATH) }));
     assert!(said.unwrap_err().to_string().contains(PATH));
     deleted.wait();
     raw.set_acl(&stage.folder(), ALL).unwrap();
@@ -166,7 +166,7 @@ fn original_error_is_kept_when_the_clean_up_fails_too(recipe: Recipe) {
     let deleted = stage.proxy.on_reply(OpKind::Delete.on(recipe.mark()), SOON);
     assert_eq!(
         stage.lock.lock().map(drop),
-        Err(Error::NoAuth { op: "lock", path: recipe.folder(PATH) })
+        Err(Error::NoAuth { op: recipe.queues_as(), path: recipe.folder(PATH) })
     );
     deleted.wait();
     raw.set_acl(&stage.folder(), ALL).unwrap();
@@ -184,8 +184,12 @@ fn close_during_the_call_after_the_create_is_reported_and_leaves_nothing(recipe:
         listed.wait();
         let start = Instant::now();
         let _ = stage.session.close();
-        assert!(start.elapsed() < Duration::from_secs(1) + SLACK);
-        assert!(matches!(locker.join().unwrap(), Err(Error::Closed { op: "lock", .. })));
+        assert!(at_best(start) < Duration::from_secs(1) + SLACK);
+        let said = locker.join().unwrap();
+        assert!(
+            matches!(said, Err(Error::Closed { op, .. }) if op == recipe.queues_as()),
+            "{said:?}"
+        );
     });
     let (_other, theirs) = stage.rival();
     assert!(
@@ -419,7 +423,7 @@ fn threads_that_queue_here_in_an_outage_get_the_outage_as_error(recipe: Recipe) 
         let start = Instant::now();
         let said = stage.lock.lock_timeout(Duration::from_millis(300)).map(drop);
         assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
-        assert!(start.elapsed() < Duration::from_millis(300) + SLACK);
+        assert!(at_best(start) < Duration::from_millis(300) + SLACK);
         let said = stage.lock.try_lock().map(drop);
         assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
         token.cancel();
@@ -431,13 +435,16 @@ fn threads_that_queue_here_in_an_outage_get_the_outage_as_error(recipe: Recipe) 
     stage.end();
 }
 
-fn lock_in_an_outage_that_outlasts_the_retry_policy_is_an_error(recipe: Recipe) {
+/// Each call waits for its own time. The second and later calls begin when the outage has lasted
+/// for longer than the policy's time.
+fn lock_in_a_long_outage_is_an_error_after_the_time_of_the_call(recipe: Recipe) {
+    const POLICY: Duration = Duration::from_secs(1);
     let at = Shared::chroot();
     let (host, chroot) = at.split_once('/').unwrap();
     let proxy = Proxy::start(host.parse().unwrap());
     let session = builder(format!("{}/{chroot}", proxy.connect_string()))
-        .session_timeout(T)
-        .retry_policy(RetryPolicy::default().max_elapsed(Duration::from_secs(2)))
+        .session_timeout(SOON)
+        .retry_policy(RetryPolicy::default().max_elapsed(POLICY))
         .connect()
         .unwrap();
     let lock = recipe.make(&session, PATH);
@@ -445,18 +452,34 @@ fn lock_in_an_outage_that_outlasts_the_retry_policy_is_an_error(recipe: Recipe) 
     proxy.refuse(true);
     proxy.cut();
     until_state(&session, SessionState::Suspended);
-    let (tell, told) = bounded(1);
-    thread::scope(|scope| {
-        scope.spawn(|| tell.send(lock.lock().map(drop)).unwrap());
-        let said = told.recv_timeout(Duration::from_secs(2) + T / 6 + SLACK).expect("it ends");
+    let ends = |limit: Option<Duration>, times: std::ops::Range<Duration>| {
+        let start = Instant::now();
+        let said = limit.map_or_else(
+            || lock.lock().map(|_| true),
+            |limit| lock.lock_timeout(limit).map(|guard| guard.is_some()),
+        );
+        let took = start.elapsed();
         assert!(
-            matches!(said, Err(Error::Unavailable { cause: Cause::Outage(_), .. })),
+            matches!(&said, Err(Error::Unavailable { op, cause: Cause::Outage(hosts), .. })
+                if *op == recipe.ops()[0] && hosts.len() == 1),
             "{said:?}"
         );
+        assert!(times.contains(&took), "{limit:?}: {took:?}");
+    };
+    (0..3).for_each(|_| ends(None, POLICY..POLICY + SLACK));
+    // A deadline of the caller counts in place of the policy.
+    for limit in [POLICY / 4, POLICY * 2] {
+        ends(Some(limit), limit..limit + SLACK);
+    }
+    ends(Some(Duration::ZERO), Duration::ZERO..SOON / 6); // no T/6
+    thread::scope(|scope| {
+        let waiter = spawn_waiting(scope, || lock.lock_timeout(SOON).map(|guard| guard.is_some()));
+        // These wait behind the other thread, but no longer than they would alone.
+        let others = [(); 3].map(|()| scope.spawn(|| ends(None, POLICY..POLICY + SLACK)));
+        others.into_iter().for_each(|other| other.join().unwrap());
+        proxy.refuse(false);
+        assert_eq!(waiter.join().unwrap(), Ok(true), "the server is back in its time");
     });
-    proxy.refuse(false);
-    until_state(&session, SessionState::Connected); // the budget is spent by then
-    lock.lock().unwrap().unlock().unwrap();
     until_empty(&at, PATH);
 }
 
@@ -470,7 +493,7 @@ pub fn tests() -> Vec<Test> {
         lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage,
         deadline_of_a_wait_that_passes_in_an_outage_is_no_contention,
         threads_that_queue_here_in_an_outage_get_the_outage_as_error,
-        lock_in_an_outage_that_outlasts_the_retry_policy_is_an_error;
+        lock_in_a_long_outage_is_an_error_after_the_time_of_the_call;
         Recipe::queues =>
         node_is_deleted_cleanly_when_the_call_after_its_create_fails,
         original_error_is_kept_when_the_clean_up_fails_too,

@@ -352,6 +352,15 @@ fn folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other(recipe
 
 // ---- events while a listing is under way ----
 
+/// Waits until one more event about this node than `before` stands in the proxy, behind the replies
+/// that it holds back.
+#[track_caller]
+fn until_event_behind(proxy: &Proxy, node: &str, before: usize) {
+    until("the event stands behind the reply", SOON, || {
+        (proxy.events(node) > before).then_some(())
+    });
+}
+
 /// Three contenders in a row. The last one's final listing is held up on its way back, and
 /// meanwhile its node is deleted. Returns the contenders of the last one and of the one before it,
 /// as `meanwhile` left them.
@@ -382,8 +391,9 @@ fn deleted_while_the_listing_travels(
         let again = folder.newcomer(&HashSet::from([holder.clone(), middle, own.clone()]));
         // The listing is made, and shows the last contender directly behind the holder.
         listed.wait();
+        let before = proxy.events(&folder.node(&own));
         also(&folder, &own);
-        thread::sleep(Duration::from_millis(300)); // the event reaches the proxy after the listing
+        until_event_behind(&proxy, &folder.node(&own), before);
         proxy.hold(Direction::ToClient, false);
         thread::sleep(A_WHILE);
         assert!(three.granted.is_empty() && two.granted.is_empty());
@@ -467,8 +477,9 @@ fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_notified(re
         let listed = proxy.hold_reply(OpKind::GetChildren, SOON);
         two.release();
         listed.wait();
+        let before = proxy.events(&folder.node(&own));
         raw.delete(&folder.node(&own)).unwrap();
-        thread::sleep(Duration::from_millis(300)); // the event reaches the proxy after the listing
+        until_event_behind(&proxy, &folder.node(&own), before);
         proxy.hold(Direction::ToClient, false);
         let granted = match told.recv_timeout(SOON) {
             Err(RecvTimeoutError::Disconnected) => None,
@@ -527,10 +538,8 @@ fn node_ahead_is_deleted_while_its_read_travels(
         read.wait();
         before(&folder, &own);
         one.release();
-        until("the holder's node is gone", SOON, || {
-            (!folder.names().contains(&holder)).then_some(())
-        });
-        thread::sleep(Duration::from_millis(300)); // the events reach the proxy after the answers
+        // The holder's node goes last, so this is the last of the events.
+        until_event_behind(&proxy, &folder.node(&holder), 0);
         proxy.hold(Direction::ToClient, false);
         then(own, two.granted());
         two.release();

@@ -1,7 +1,7 @@
 //! Holds with a longest time: their guard is lost in time whatever the network does, and others get
 //! the lock when the thread lets go or, if the lock is built so, at once.
 use crate::support::{
-    Server, Shared,
+    Server, Shared, at_best,
     contend::spawn_waiting,
     embedded::start,
     logged::logged,
@@ -50,7 +50,9 @@ fn guard_ends_at_its_time_and_others_get_the_lock_when_it_is_dropped() {
     assert!(guard.is_held() && guard.valid_for() <= MOST);
     held_too_long(&guard, start);
     assert!(!nested.is_held(), "it has the end of the first guard");
-    assert_eq!(logged(Level::Warn, "held for longer than its max_hold").len(), 1);
+    until("the loss is logged", SOON, || {
+        (logged(Level::Warn, "held for longer than its max_hold").len() == 1).then_some(())
+    });
     // The thread has not let go: nobody else has the lock, and it cannot lock again.
     assert_eq!(queue(&at, LOCK).len(), 1);
     assert!(other.try_lock().unwrap().is_none());
@@ -107,7 +109,7 @@ fn hold_ends_in_time_in_a_black_hole() {
     let short = short.build().unwrap().lock_timeout(SOON).unwrap().unwrap();
     let begun = Instant::now();
     assert_eq!(short.lost().wait(SOON), Some(LossReason::HeldTooLong));
-    assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
+    assert!(at_best(begun) < Duration::from_millis(900), "{:?}", begun.elapsed());
     drop(short);
     until_empty(&at, LOCK);
 }

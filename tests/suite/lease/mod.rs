@@ -2,6 +2,7 @@
 pub mod expiry;
 pub mod isolation;
 pub mod program;
+pub mod refused;
 pub mod rounds;
 
-crate::support::tables![expiry, isolation];
+crate::support::tables![expiry, isolation, refused];

@@ -111,8 +111,21 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Exit code 1 if two could hold the lock at once in any round, or if a batch ended before its last
-/// round; 2 if the arguments are wrong.
+impl Tally {
+    /// Why the rounds together show nothing: nobody's lock was at stake in most of them. A leader
+    /// that expires no session gives the lock to nobody, and a holder that never held it shares it
+    /// with nobody, whatever the library does.
+    fn in_vain(&self) -> Option<&'static str> {
+        if self.expired == 0 {
+            return Some("no session of a holder expired");
+        }
+        (self.never_held > self.rounds / 4)
+            .then_some("in more than a quarter of the rounds the holder never held the lock")
+    }
+}
+
+/// Exit code 1 if two could hold the lock at once in any round, if a batch ended before its last
+/// round, or if the rounds show nothing; 2 if the arguments are wrong.
 pub fn main() -> ExitCode {
     let Some(Arguments { rounds, seed, timeout, parallel }) = arguments() else {
         eprintln!("{USAGE}");
@@ -169,7 +182,9 @@ pub fn main() -> ExitCode {
         "{{{all},\"failed_batches\":{failed},\"per_session_timeout\":{{{}}}}}",
         each.join(",")
     );
-    ExitCode::from(u8::from(all.overlaps > 0 || failed > 0))
+    let in_vain = all.in_vain();
+    in_vain.iter().for_each(|why| eprintln!("the rounds show nothing: {why}"));
+    ExitCode::from(u8::from(all.overlaps > 0 || failed > 0 || in_vain.is_some()))
 }
 
 /// Plays a batch in a process of its own; false if it ends early.

@@ -12,9 +12,8 @@ use std::{
 };
 use zk_mutex::{
     Acl, CancelToken, Cause, Contender, Error, FencingToken, Held, HostFailure, Layout,
-    LockBuilder, LossReason, LostSignal, PersistentLock, RetryPolicy, RevokeSignal, SessionBuilder,
-    SessionEvent, SessionState, Wait, WaitStrategy, ZkMutex, ZkMutexGuard, ZkReadGuard, ZkSession,
-    ZkWriteGuard,
+    LockBuilder, LossReason, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
+    SessionState, Wait, WaitStrategy, ZkMutex, ZkMutexGuard, ZkReadGuard, ZkSession, ZkWriteGuard,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -213,7 +212,6 @@ fn which_types_may_go_to_other_threads() {
     both::<ZkMutex>();
     both::<(CancelToken, Wait)>();
     both::<(LostSignal, RevokeSignal)>();
-    both::<PersistentLock>();
     both::<FencingToken>();
     both::<Contender>();
     both::<(Error, Cause, HostFailure, LossReason)>();

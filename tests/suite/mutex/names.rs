@@ -206,8 +206,10 @@ fn an_admin_calls_the_nodes_by_each_clients_names() {
         raw.set_data(&path, b"again").unwrap();
         let by_path = session.attempt_revoke(&format!("{LOCK}/{name}")).unwrap();
         assert_eq!((by_path, data(&mut raw)), (Some(b"again".to_vec()), b"__REVOKE__".to_vec()));
-        assert!(mutex.release_persistent(&name).unwrap(), "{name}");
-        assert!(queue(&at, LOCK).is_empty(), "{name}");
+        assert!(mutex.try_lock().unwrap().is_none(), "{name}");
+        raw.delete(&path).unwrap();
+        assert!(mutex.try_lock().unwrap().is_some(), "{name}");
+        until_empty(&at, LOCK);
     }
     session.close().unwrap();
 }

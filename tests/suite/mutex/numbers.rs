@@ -1,8 +1,9 @@
-//! Sequence numbers near and past their end: exclusion and order still hold, the log describes what
-//! to do, and the parent is renewed.
+//! Sequence numbers near and past their end: exclusion and order still hold, and the log describes
+//! what to do. The numbers start anew when the folder is made anew.
 use crate::support::{
     Raw, Server,
     contend::{Section, session, spawn_waiting, stat, until_queue},
+    embedded::start,
     logged::logged,
     raw::{EPHEMERAL_SEQUENTIAL, PERSISTENT},
     scenarios,
@@ -17,9 +18,10 @@ use std::{
     time::Duration,
 };
 use zk_mutex::{ZkMutex, ZkSession};
+use zk_test_server::Op;
 
 const LOCK: &str = "/orders";
-/// From this number on a release tries to renew the parent.
+/// Behind this number the log says what to do.
 const HALF: i32 = 1 << 30;
 
 fn number_of(path: &str) -> i64 {
@@ -45,17 +47,24 @@ fn wrapped_contenders(raw: &mut Raw) -> Vec<String> {
     })
 }
 
-fn until_renewed(at: &str) {
-    until("the parent goes when it is empty", SOON, || stat(at, LOCK).is_none().then_some(()));
+/// The library leaves the empty folder alone. The server deletes it, because it is a container, or
+/// an operator does as the log says.
+fn delete_folder(at: &str) {
+    until_empty(at, LOCK);
+    Raw::connect(at).unwrap().delete(LOCK).unwrap();
 }
 
-fn past_half_of_the_numbers_the_parent_is_renewed_once_it_is_empty() {
+fn half_used() -> usize {
+    logged(Level::Warn, "more than half").len()
+}
+
+fn past_half_of_the_numbers_the_log_says_so_and_a_new_folder_begins_anew() {
     let server = Server::builder().counter(LOCK, HALF).start();
     let at = server.connect_string();
     let (ours, theirs) = (session(&at), session(&at));
     let (mutex, other) = (ZkMutex::new(&ours, LOCK).unwrap(), ZkMutex::new(&theirs, LOCK).unwrap());
     let guard = mutex.lock().unwrap();
-    assert_eq!(number_of(guard.path()), i64::from(HALF));
+    assert_eq!((number_of(guard.path()), half_used()), (i64::from(HALF), 0));
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let guard = other.lock().unwrap();
@@ -66,16 +75,35 @@ fn past_half_of_the_numbers_the_parent_is_renewed_once_it_is_empty() {
         guard.unlock().unwrap();
         assert_eq!(waiter.join().unwrap(), i64::from(HALF) + 1);
     });
-    until_renewed(&at);
-    for expected in 0..2 {
-        let guard = mutex.lock().unwrap();
-        assert_eq!(number_of(guard.path()), expected);
-        guard.unlock().unwrap();
-    }
-    assert!(stat(&at, LOCK).is_some(), "with small numbers the parent stays");
+    assert_eq!(half_used(), 1);
+    delete_folder(&at);
+    assert_eq!(number_of(mutex.lock().unwrap().path()), 0);
     assert_eq!(logged(Level::Error, ""), [""; 0]);
     ours.close().unwrap();
     theirs.close().unwrap();
+}
+
+/// The operator's ACL and data would be lost if the folder were made anew.
+fn folder_of_an_operator_keeps_its_acl_and_data_when_numbers_get_high() {
+    let (server, at) = start();
+    let mut raw = Raw::connect(&at).unwrap();
+    raw.mkdirs(LOCK).unwrap();
+    raw.set_data(LOCK, b"owner: payments").unwrap();
+    raw.set_acl(LOCK, 1 | 4 | 8).unwrap();
+    let before = raw.exists(LOCK).unwrap().unwrap();
+    server.set_sequence(LOCK, HALF + 1).unwrap();
+    let ours = session(&at);
+    let lock = ZkMutex::new(&ours, LOCK).unwrap();
+    for _ in 0..3 {
+        lock.lock().unwrap().unlock().unwrap();
+    }
+    let id = ours.session_id().unwrap();
+    ours.close().unwrap();
+    let after = raw.exists(LOCK).unwrap().unwrap();
+    assert_eq!((after.czxid, after.aversion), (before.czxid, before.aversion));
+    assert_eq!(raw.get_data(LOCK).unwrap().0, b"owner: payments");
+    let deletes = server.count(Op::Delete.on(LOCK).session(id));
+    assert_eq!((deletes, half_used()), (3, 1), "those of the releases, and one line");
 }
 
 fn contenders_keep_their_order_where_the_numbers_stick() {
@@ -110,7 +138,7 @@ fn contenders_keep_their_order_where_the_numbers_stick() {
     assert_eq!(order.try_iter().collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
     assert_eq!(section.counter(), 6);
     says_what_to_do(sessions.len());
-    until_renewed(&at);
+    delete_folder(&at);
     let guard = mutexes[3].lock().unwrap();
     assert_eq!(number_of(guard.path()), 0);
     guard.unlock().unwrap();
@@ -202,7 +230,8 @@ fn a_wrapped_number_ahead_or_behind_is_placed_by_its_age() {
 }
 
 scenarios![
-    past_half_of_the_numbers_the_parent_is_renewed_once_it_is_empty,
+    past_half_of_the_numbers_the_log_says_so_and_a_new_folder_begins_anew,
+    folder_of_an_operator_keeps_its_acl_and_data_when_numbers_get_high on embedded,
     contenders_keep_their_order_where_the_numbers_stick,
     threads_exclude_each_other_where_the_numbers_stick_and_wrap,
     a_wrapped_number_ahead_or_behind_is_placed_by_its_age,

@@ -3,7 +3,7 @@
 use crate::{
     semaphore::permits::{LEASES, LOCKS, Room, data, semaphore, set_data, until_nothing_left},
     support::{
-        Ensemble, Raw, Server, Shared,
+        Ensemble, Raw, Server, Shared, at_best,
         contend::{proxied, session, spawn_waiting, stat, until_queue},
         embedded::{LOSE, flap, raw, start},
         process::{Process, child},
@@ -98,7 +98,9 @@ fn lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many() {
             lose(&server, Op::Delete.on(LEASE));
             drop(permits);
             let theirs = other.acquire_many_with(2, Wait::timeout(SOON)).unwrap().unwrap();
-            assert!(one.try_acquire().unwrap().is_none());
+            // The fault has cut our connection, and a call that only tries says so until it is back.
+            let tried = until("our session answers again", SOON, || one.try_acquire().ok());
+            assert!(tried.is_none());
             theirs.unlock().unwrap();
             let permits = one.acquire_many(2).unwrap();
             lose(&server, Op::Delete.on(LEASE).skip(1));
@@ -110,6 +112,28 @@ fn lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many() {
     assert_eq!(ours.session_id(), id, "the session is the same, so it has deleted the node");
 }
 
+/// Permits are free, and another thread of this process is ahead, whose request has no answer yet.
+/// Nobody has said then that the permits are taken.
+fn a_try_beside_a_thread_without_an_answer_does_not_say_that_permits_are_taken() {
+    let (server, at) = start();
+    let ours = session_of(&at, Duration::from_secs(12));
+    let semaphore = semaphore(&ours, 2);
+    thread::scope(|scope| {
+        let counting = server.hold_requests(Op::GetChildren.on(LEASES));
+        let tried = scope.spawn(|| semaphore.try_acquire());
+        assert!(counting.wait(SOON), "it counts the permits");
+        let created = server.hold_requests(Op::Create.on(LOCK));
+        let ahead = spawn_waiting(scope, || semaphore.acquire().unwrap());
+        drop(counting);
+        assert!(created.wait(SOON), "the other thread has the turn");
+        let tried = tried.join().unwrap().map(drop);
+        assert!(matches!(&tried, Err(Error::Unavailable { .. })), "{tried:?}");
+        drop(created);
+        assert!(ahead.join().unwrap().is_held());
+    });
+    until_nothing_left(&at);
+}
+
 fn one_that_fails_half_way_leaves_nothing_of_many() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
@@ -119,7 +143,7 @@ fn one_that_fails_half_way_leaves_nothing_of_many() {
     let start = Instant::now();
     let said = one.acquire_many_with(3, Wait::timeout(A_WHILE)).map(drop);
     assert!(matches!(&said, Err(Error::Unavailable { path, .. }) if path == PATH), "{said:?}");
-    assert!(start.elapsed() < A_WHILE + SLACK);
+    assert!(at_best(start) < A_WHILE + SLACK);
     drop(held);
     assert_eq!(
         other.acquire_many_with(3, Wait::timeout(SOON)).unwrap().map(|three| three.permits()),
@@ -131,7 +155,7 @@ fn one_that_fails_half_way_leaves_nothing_of_many() {
     let mut admin = raw(&at);
     admin.mkdirs(LEASES).unwrap();
     admin.set_acl(LEASES, 4 + 8 + 16).unwrap();
-    let refused = Error::NoAuth { op: "lock", path: LEASES.into() };
+    let refused = Error::NoAuth { op: "acquire", path: LEASES.into() };
     assert_eq!(one.acquire_many(2).map(drop), Err(refused.clone()));
     assert_eq!(other.acquire().map(drop), Err(refused));
     admin.set_acl(LEASES, 31).unwrap();
@@ -192,10 +216,10 @@ fn first_use_of_a_semaphore_ends_in_time_and_survives_a_lost_answer() {
     let said = made.permits();
     assert!(matches!(said, Err(Error::Unavailable { op: "semaphore", .. })), "{said:?}");
     for said in [made.try_acquire().map(drop), made.acquire_timeout(A_WHILE).map(drop)] {
-        let is_ours = |said: &Result<(), Error>| matches!(said, Err(Error::Unavailable { op: "lock", path, .. }) if path == PATH);
+        let is_ours = |said: &Result<(), Error>| matches!(said, Err(Error::Unavailable { op: "acquire", path, .. }) if path == PATH);
         assert!(is_ours(&said), "{said:?}");
     }
-    assert!(start.elapsed() < Duration::from_secs(2) + SLACK, "{:?}", start.elapsed());
+    assert!(at_best(start) < Duration::from_secs(2) + SLACK, "{:?}", start.elapsed());
     server.black_hole(false);
     until_state(&session, SessionState::Connected);
     until_state(&hasty, SessionState::Connected);
@@ -223,7 +247,7 @@ fn outage_is_no_contention() {
     });
     let start = Instant::now();
     assert!(matches!(one.try_acquire().map(drop), Err(Error::Unavailable { .. })));
-    assert!(start.elapsed() < Duration::from_secs(1) + SLACK);
+    assert!(at_best(start) < Duration::from_secs(1) + SLACK);
     proxy.refuse(false);
     until_state(&ours, SessionState::Connected);
     assert!(one.acquire_timeout(SLACK).unwrap().is_none(), "now the server has answered");
@@ -924,6 +948,7 @@ fn a_number_set_by_a_first_use_whose_answer_never_comes_counts_for_its_handle() 
 
 scenarios![
     lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many on embedded,
+    a_try_beside_a_thread_without_an_answer_does_not_say_that_permits_are_taken on embedded,
     one_that_fails_half_way_leaves_nothing_of_many on embedded,
     session_that_expires_between_two_of_many_gets_all_in_the_next on embedded,
     first_use_of_a_semaphore_ends_in_time_and_survives_a_lost_answer on embedded,

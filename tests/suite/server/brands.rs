@@ -1,10 +1,11 @@
-//! Each recipe on each brand of server: ZooKeeper 3.8, 3.9, and a Keeper, which has no containers,
-//! resumes no session, and numbers its nodes with more than ten digits.
+//! Each recipe on each brand of server: ZooKeeper 3.8, 3.9, a Keeper, which has no containers and
+//! resumes no session, and a server that numbers its nodes with more than ten digits.
 use crate::support::{
     On, Raw, Test, Variant,
     contend::{Section, session, stat, until_queue},
     embedded::{is_connected, raw},
     logged::logged,
+    raw::EPHEMERAL_SEQUENTIAL,
     recipe::{Recipe, over_recipes, rows},
     scenarios,
     scene::{SOON, queue, session_of, until_empty, until_event},
@@ -12,7 +13,7 @@ use crate::support::{
 };
 use log::Level;
 use std::{sync::Arc, thread, time::Duration};
-use zk_mutex::{LossReason, SessionState, ZkMutex};
+use zk_mutex::{LossReason, SessionState, ZkMutex, ZkRwLock};
 use zk_test_server::{Brand, Op, TestServer};
 
 const LOCK: &str = "/app/locks/orders";
@@ -55,7 +56,7 @@ fn on(brand: Brand, recipe: Recipe) {
     let guard = lock.lock().unwrap();
     if recipe.queues() {
         let digits = guard.path().bytes().rev().take_while(u8::is_ascii_digit).count();
-        assert_eq!(digits, if brand == Brand::Keeper { 11 } else { 10 }, "{}", guard.path());
+        assert_eq!(digits, if brand == Brand::WideNumbers { 11 } else { 10 }, "{}", guard.path());
     }
     guard.unlock().unwrap();
     sessions.iter().rev().for_each(|session| session.close().unwrap());
@@ -71,6 +72,10 @@ fn recipe_works_on_3_9(recipe: Recipe) {
 
 fn recipe_works_on_a_keeper(recipe: Recipe) {
     on(Brand::Keeper, recipe);
+}
+
+fn recipe_works_where_numbers_have_eleven_digits(recipe: Recipe) {
+    on(Brand::WideNumbers, recipe);
 }
 
 /// The server has given the client another session without a word. The former session's node keeps
@@ -156,9 +161,35 @@ fn a_node_that_somebody_else_made_is_not_deleted() {
     assert!(stat(&at, "/app/locks").is_some());
 }
 
+/// On a server without containers a session deletes the folders that it made. An operator may have
+/// made one of them the operator's own meanwhile.
+fn a_folder_that_an_operator_has_taken_over_stays() {
+    let take_over: [fn(&mut Raw); 3] = [
+        |raw| assert!(raw.set_data(LOCK, b"owner: payments").is_ok()),
+        |raw| raw.set_acl(LOCK, 31).unwrap(),
+        |raw| {
+            raw.delete(LOCK).unwrap();
+            raw.mkdirs(LOCK).unwrap();
+        },
+    ];
+    let (_server, at) = start(Brand::Keeper);
+    for take_over in take_over {
+        let session = session(&at);
+        drop(ZkMutex::new(&session, LOCK).unwrap().lock().unwrap());
+        until_empty(&at, LOCK);
+        let mut raw = raw(&at);
+        take_over(&mut raw);
+        let before = raw.exists(LOCK).unwrap();
+        session.close().unwrap();
+        assert_eq!(raw.exists(LOCK).unwrap(), before);
+        raw.delete(LOCK).unwrap();
+    }
+}
+
 // ---- numbers ----
 
-/// Numbers of ten digits and of eleven in one queue: the order of the numbers, not of their text.
+/// Numbers of ten digits and of eleven in one queue. Those of ten that ZooKeeper gives out come
+/// first; the others follow by their age.
 fn numbers_that_grow_by_a_digit_keep_their_order() {
     let (_server, at) = start(Brand::ZooKeeper38);
     let session = session(&at);
@@ -166,21 +197,89 @@ fn numbers_that_grow_by_a_digit_keep_their_order() {
     drop(mutex.lock().unwrap());
     let mut raw: Raw = raw(&at);
     raw.mkdirs(LOCK).unwrap();
-    for number in ["10000000000", "9999999999", "4294967296", "0000000007"] {
+    for number in ["4294967296", "10000000000", "9999999999", "0000000007"] {
         let name = format!("{LOCK}/_c_{}-lock-{number}", uuid::Uuid::new_v4());
         raw.create(&name, b"", 1).unwrap();
     }
     let numbers: Vec<i64> = mutex.contenders().unwrap().iter().map(|c| c.sequence).collect();
-    assert_eq!(numbers, [7, 4_294_967_296, 9_999_999_999, 10_000_000_000]);
+    assert_eq!(numbers, [7, 4_294_967_296, 10_000_000_000, 9_999_999_999]);
     assert_eq!(mutex.holders().unwrap()[0].sequence, 7);
     assert!(logged(Level::Error, "").is_empty());
     assert_eq!(queue(&at, LOCK).len(), 4);
 }
 
+/// The numbers of this server stop, and then begin anew below those that it gave out before. A
+/// client that took the lowest number for the first contender would find two holders.
+fn holders_exclude_each_other_where_numbers_of_eleven_digits_begin_anew() {
+    let (server, at) = start(Brand::WideNumbers);
+    raw(&at).mkdirs(&format!("{LOCK}/keeps-it")).unwrap(); // a folder that is not made anew
+    let sessions = [session(&at), session(&at)];
+    for left in [0, 1, 2] {
+        server.set_sequence(LOCK, i32::MAX - left).unwrap();
+        let mut raw = raw(&at);
+        let names: Vec<String> =
+            (0..6).map(|_| format!("{LOCK}/_c_{}-lock-", uuid::Uuid::new_v4())).collect();
+        // Pipelined creates: some of the numbers have begun anew.
+        let ahead = until("numbers begin anew", SOON, || {
+            let made = raw.create_at_once(&names, EPHEMERAL_SEQUENTIAL).unwrap();
+            if made.iter().any(|node| number_of(node) < 10_000_000_000) {
+                return Some(made);
+            }
+            made.iter().for_each(|node| raw.delete(node).unwrap());
+            None
+        });
+        let section = Section::default();
+        thread::scope(|scope| {
+            for session in &sessions {
+                let section = &section;
+                scope.spawn(move || {
+                    let mutex = ZkMutex::new(session, LOCK).unwrap();
+                    for _ in 0..ROUNDS {
+                        let guard = mutex.lock().unwrap();
+                        section.pass();
+                        guard.unlock().unwrap();
+                    }
+                });
+            }
+            until_queue(&at, LOCK, ahead.len() + 1 + sessions.len());
+            let numbers: Vec<i64> = ZkMutex::new(&sessions[0], LOCK)
+                .unwrap()
+                .contenders()
+                .unwrap()
+                .iter()
+                .map(|contender| contender.sequence)
+                .collect();
+            let made: Vec<i64> = ahead.iter().map(|node| number_of(node)).collect();
+            assert_eq!(numbers[..made.len()], made, "in the order of their age");
+            for node in &ahead {
+                assert_eq!(section.counter(), 0, "{node} is ahead");
+                raw.delete(node).unwrap();
+            }
+        });
+        assert_eq!(section.counter(), sessions.len() * ROUNDS);
+    }
+    assert_eq!(logged(Level::Error, ""), [""; 0]);
+}
+
+/// A read that is made later cannot have the place of a write whose number carries no order.
+fn a_downgrade_is_refused_where_numbers_have_eleven_digits() {
+    let (_server, at) = start(Brand::WideNumbers);
+    let session = session(&at);
+    let lock = ZkRwLock::new(&session, LOCK).unwrap();
+    let _write = lock.write().unwrap();
+    let refused = lock.read().unwrap_err().to_string();
+    assert!(refused.contains("sequence number 10000000000 carries no order"), "{refused}");
+}
+
+fn number_of(node: &str) -> i64 {
+    node.rsplit_once('-').unwrap().1.parse().unwrap()
+}
+
 pub fn tests() -> Vec<Test> {
     let rows = rows![Recipe::any =>
         recipe_works_on_3_9,
-        recipe_works_on_a_keeper;
+        recipe_works_on_a_keeper,
+        recipe_works_where_numbers_have_eleven_digits;
         Recipe::is_lock_that_queues => holder_whose_session_was_swapped_loses_its_hold_and_gets_another,
     ];
     let mut all = over_recipes(module_path!(), On::Only(Variant::Embedded), rows);
@@ -188,7 +287,10 @@ pub fn tests() -> Vec<Test> {
         a_container_whose_connection_is_lost_twice_is_made_persistent_and_goes_when_empty on embedded,
         parents_on_a_keeper_stay_while_somebody_uses_them on embedded,
         a_node_that_somebody_else_made_is_not_deleted on embedded,
+        a_folder_that_an_operator_has_taken_over_stays on embedded,
         numbers_that_grow_by_a_digit_keep_their_order on embedded,
+        holders_exclude_each_other_where_numbers_of_eleven_digits_begin_anew on embedded,
+        a_downgrade_is_refused_where_numbers_have_eleven_digits on embedded,
     ]);
     all
 }

@@ -1,7 +1,7 @@
 //! A session under faults: it is resumed if it can be, is replaced if it is lost, and never uses
 //! the processor in an idle loop, hangs, or reports a wrong state.
 use crate::support::{
-    Ensemble, OpKind, Proxy, Raw, Server, Shared, Stub, Which, raw, scenarios,
+    Ensemble, OpKind, Proxy, Raw, Server, Shared, Stub, Which, at_best, raw, scenarios,
     scene::{SOON, expire, next, queue, session_of, until_empty, until_event, until_state},
     stub::Then,
     until,
@@ -85,7 +85,7 @@ fn is_connected(event: &SessionEvent) -> bool {
 fn close_in_time(session: &ZkSession) {
     let start = Instant::now();
     let _ = session.close();
-    assert!(start.elapsed() < CLOSE, "the close took {:?}", start.elapsed());
+    assert!(at_best(start) < CLOSE, "the close took {:?}", start.elapsed());
     assert_eq!(session.state(), SessionState::Closed);
 }
 
@@ -232,12 +232,12 @@ fn black_hole_is_found_in_a_third_of_the_timeout_and_left_in_time() {
         stage.proxy.black_hole(true);
         let start = Instant::now();
         assert_eq!(next(&events), SessionEvent::Suspended);
-        assert!(start.elapsed() < t / 3 + SLACK, "found after {:?}", start.elapsed());
+        assert!(at_best(start) < t / 3 + SLACK, "found after {:?}", start.elapsed());
         let asked = Instant::now();
         if idle {
             let error = mutex.try_lock().unwrap_err();
             assert!(matches!(&error, Error::Unavailable { op: "lock", .. }), "{error:?}");
-            assert!(asked.elapsed() < t / 6 + SLACK, "try_lock took {:?}", asked.elapsed());
+            assert!(at_best(asked) < t / 6 + SLACK, "try_lock took {:?}", asked.elapsed());
         }
         stage.proxy.black_hole(false);
         assert_eq!(next(&events), SessionEvent::Reconnected);
@@ -301,7 +301,7 @@ fn refused_for_longer_than_the_timeout_then_healed_gives_a_usable_lock() {
     stage.outage(true);
     assert_eq!(next(&events), SessionEvent::Suspended);
     assert!(guard.lost().wait(SOON).is_some());
-    assert!(cut.elapsed() < t + SLACK, "notified after {:?}", cut.elapsed());
+    assert!(at_best(cut) < t + SLACK, "notified after {:?}", cut.elapsed());
     assert_eq!(guard.lost_reason(), Some(LossReason::LeaseExpired));
     until_empty(&stage.direct, LOCK); // the server has expired the session
     assert_eq!(session.state(), SessionState::Suspended, "the client is not notified yet");
@@ -407,7 +407,7 @@ fn outage_longer_than_the_retry_policy_is_an_error_and_then_it_works_again() {
     until_state(&session, SessionState::Suspended);
     let start = Instant::now();
     let error = mutex.lock().unwrap_err();
-    assert!(start.elapsed() < second + SLACK, "{:?}", start.elapsed());
+    assert!(at_best(start) < second + SLACK, "{:?}", start.elapsed());
     let Error::Unavailable { op: "lock", path, cause: Cause::Outage(hosts) } = &error else {
         panic!("{error:?}")
     };
@@ -416,10 +416,13 @@ fn outage_longer_than_the_retry_policy_is_an_error_and_then_it_works_again() {
     assert_eq!(host.host, server.connect_string());
     let said = error.to_string();
     assert!(said.contains(&host.to_string()) && said.contains("try again later"), "{said}");
-    // The budget is spent: the next call does not wait anew.
+    // A loop of calls does not spin: each call waits for its own time.
     let start = Instant::now();
-    assert!(matches!(mutex.lock(), Err(Error::Unavailable { .. })));
-    assert!(start.elapsed() < second, "{:?}", start.elapsed());
+    let tries = std::iter::repeat_with(|| mutex.lock()).take_while(|got| {
+        assert!(matches!(got, Err(Error::Unavailable { .. })), "{got:?}");
+        start.elapsed() < second * 3
+    });
+    assert!(tries.count() < 3);
     // With a shorter deadline of its own the caller gets its own cause or the outage, never
     // contention.
     assert!(matches!(
@@ -553,7 +556,7 @@ fn swallowed_reply_ends_its_call_in_a_sixth_of_the_timeout() {
     let t = Duration::from_secs(6);
     let stage = Stage::new();
     let within = |start: Instant, bound: Duration| {
-        assert!(start.elapsed() < bound + SLACK, "{:?}", start.elapsed());
+        assert!(at_best(start) < bound + SLACK, "{:?}", start.elapsed());
     };
     for which in [OpKind::GetChildren, OpKind::Create] {
         swallowed(&stage, t, which, |mutex, start| {
@@ -589,12 +592,10 @@ fn call_that_may_wait_gets_over_a_swallowed_reply() {
     for which in [OpKind::GetChildren, OpKind::Create] {
         swallowed(&stage, t, which, |mutex, start| {
             let guard = mutex.lock().unwrap();
-            assert!(start.elapsed() < t / 6 + SLACK * 2, "{:?}", start.elapsed());
-            assert_eq!(
-                mutex.contenders().unwrap().len(),
-                1,
-                "the node of the first create is deleted, or soon will be"
-            );
+            assert!(at_best(start) < t / 6 + SLACK * 2, "{:?}", start.elapsed());
+            until("the node of the first create is deleted", SOON, || {
+                (mutex.contenders().unwrap().len() == 1).then_some(())
+            });
             drop(guard);
         });
     }
@@ -621,7 +622,7 @@ fn closing_in(fault: impl FnOnce(&Stage, &ZkSession), heal: impl FnOnce(&Stage))
         let start = Instant::now();
         close_in_time(&session);
         let freed = waiter.join().unwrap();
-        assert!(start.elapsed() < CLOSE, "the waiter was freed after {:?}", start.elapsed());
+        assert!(at_best(start) < CLOSE, "the waiter was freed after {:?}", start.elapsed());
         assert!(matches!(freed, Err(Error::Closed { .. })), "{freed:?}");
     });
     assert!(!guard.is_held());

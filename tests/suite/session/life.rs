@@ -1,7 +1,7 @@
 //! A session from its connect to its end: its properties and events, its handles, and that nothing
 //! is left behind.
 use crate::support::{
-    OpKind, Proxy, Raw, Server, Shared,
+    OpKind, Proxy, Raw, Server, Shared, at_best,
     contend::spawn_waiting,
     logged,
     own::{listening, threads},
@@ -330,7 +330,7 @@ fn observer_that_blocks_for_ever_does_not_hold_up_close() {
     assert!(told(&calls).starts_with("connected "));
     let start = Instant::now();
     session.close().unwrap();
-    assert!(start.elapsed() < CLOSE, "{:?}", start.elapsed());
+    assert!(at_best(start) < CLOSE, "{:?}", start.elapsed());
     drop(release);
     assert_eq!(told(&calls), "closed");
 }
@@ -415,7 +415,7 @@ fn session_lives_until_its_last_handle_is_dropped_and_is_closed_at_once() {
     let closed = proxy.on_reply(OpKind::CloseSession, SOON);
     let start = Instant::now();
     drop(guard);
-    assert!(start.elapsed() < CLOSE, "{:?}", start.elapsed());
+    assert!(at_best(start) < CLOSE, "{:?}", start.elapsed());
     closed.wait();
     assert!(
         is_gone(&Shared::connect_string(), &at_server),
@@ -498,12 +498,16 @@ fn close_reaches_the_server_though_the_logger_blocks() {
         let _guard = ZkMutex::new(&ours, "/lock").unwrap().lock().unwrap();
         let blocked = logged::hold(part);
         thread::scope(|scope| {
-            let closed = scope.spawn(|| ours.close());
+            let closed = scope.spawn(|| {
+                let begun = Instant::now();
+                (ours.close(), begun.elapsed())
+            });
             assert!(blocked.wait(SOON), "nothing was logged with {part:?}");
             let freed = ZkMutex::new(&theirs, "/lock").unwrap().lock_timeout(SOON);
+            let (told, took) = closed.join().unwrap();
             drop(blocked);
             assert!(freed.is_ok_and(|guard| guard.is_some()), "{part:?} keeps the server waiting");
-            let _ = closed.join().unwrap(); // the blocked logger may exceed its time
+            assert!(told.is_ok() && took < CLOSE, "{part:?}: {told:?} after {took:?}");
         });
     }
 }
@@ -592,7 +596,7 @@ fn close_frees_every_blocked_caller() {
         for (path, thread) in threads {
             closed(thread.join().unwrap(), "lock", path);
         }
-        assert!(start.elapsed() < CLOSE, "{:?}", start.elapsed());
+        assert!(at_best(start) < CLOSE, "{:?}", start.elapsed());
     });
     assert_eq!(own_guard.lost_reason(), Some(LossReason::SessionClosed));
     drop(own_guard);
@@ -624,7 +628,7 @@ fn every_call_on_a_closed_session_says_so() {
         let start = Instant::now();
         session.close().unwrap();
         clone.close().unwrap();
-        assert!(start.elapsed() < Duration::from_millis(900), "a second close does not wait");
+        assert!(at_best(start) < Duration::from_millis(900), "a second close does not wait");
     }
     // A mutex that is made now has the same error.
     closed(ZkMutex::new(&session, "/late").unwrap().lock(), "lock", "/late");
@@ -715,7 +719,7 @@ fn close_gives_up_within_a_second_when_the_server_is_down() {
     until_event(&events, |event| *event == SessionEvent::Suspended);
     let start = Instant::now();
     let error = session.close().unwrap_err();
-    assert!(start.elapsed() < CLOSE, "{:?}", start.elapsed());
+    assert!(at_best(start) < CLOSE, "{:?}", start.elapsed());
     assert!(matches!(&error, Error::Unavailable { .. }), "{error:?}");
     assert!(error.to_string().starts_with("close the session"), "{error}");
     assert_eq!(session.state(), SessionState::Closed);
@@ -735,7 +739,7 @@ fn close_gives_up_within_a_second_in_a_black_hole() {
             assert!(matches!(session.close(), Err(Error::Unavailable { .. })));
             drop((guard, mutex, session));
         }
-        assert!(start.elapsed() < CLOSE, "{:?}", start.elapsed());
+        assert!(at_best(start) < CLOSE, "{:?}", start.elapsed());
         proxy.cut();
         proxy.black_hole(false);
     }

@@ -1,6 +1,9 @@
 //! Sessions: their connections, answers, faults and input.
+pub mod background;
+pub mod blocked;
 pub mod faults;
 pub mod input;
+pub mod late;
 pub mod life;
 pub mod long_answers;
 pub mod observer;
@@ -10,8 +13,11 @@ pub mod panics;
 pub mod tick;
 
 crate::support::tables![
+    background,
+    blocked,
     faults,
     input,
+    late,
     life,
     long_answers,
     observer,

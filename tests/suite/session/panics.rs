@@ -1,10 +1,10 @@
 //! The application's code that panics where the library calls it: its logger, its observer. No
 //! thread of the library ends by that, no call panics, nothing is left behind.
 use crate::support::{
-    Raw, Server, Shared,
-    contend::{proxied, spawn_waiting},
+    Server,
+    contend::spawn_waiting,
     logged, scenarios,
-    scene::{SOON, full_path, next, queue, session, session_of, until_empty, until_event},
+    scene::{SOON, next, queue, session, session_of, until_empty, until_event},
     until,
 };
 use crossbeam_channel::{Sender, unbounded};
@@ -15,6 +15,12 @@ use zk_mutex::{
 };
 
 const PATH: &str = "/locks/orders";
+
+/// Waits until the logger has panicked so often.
+#[track_caller]
+fn until_panics(times: usize) {
+    until("the logger has panicked", SOON, || (logged::panics() >= times).then_some(()));
+}
 
 /// The holder is notified in time and the session recovers after the thread that logs the session's
 /// state has panicked, in an outage.
@@ -28,7 +34,8 @@ fn session_goes_on_when_the_logger_panics_at_its_news() {
     logged::trap("session 0x");
     server.embedded_server().cut_connections();
     until_event(&events, |event| *event == SessionEvent::Reconnected);
-    assert_eq!((guard.check(), logged::panics() > 0), (Ok(()), true));
+    until_panics(1);
+    assert_eq!(guard.check(), Ok(()));
     thread::scope(|scope| {
         let other =
             scope.spawn(|| drop(ZkMutex::new(&session, "/locks/other").unwrap().lock().unwrap()));
@@ -40,7 +47,7 @@ fn session_goes_on_when_the_logger_panics_at_its_news() {
     server.embedded_server().black_hole(false);
     drop(guard);
     drop(mutex.lock_timeout(SOON * 2).unwrap().expect("the lock is free"));
-    assert!(logged::panics() > 2);
+    until_panics(3);
 }
 
 /// A panic between the grant of a hold and its guard used to leave a node without a guard for the
@@ -82,7 +89,8 @@ fn connection_comes_back_when_the_logger_panics_at_its_dialling() {
         (next(&events), next(&events)),
         (SessionEvent::Suspended, SessionEvent::Reconnected)
     );
-    assert_eq!((session.session_id(), guard.check(), logged::panics() > 0), (id, Ok(()), true));
+    until_panics(1);
+    assert_eq!((session.session_id(), guard.check()), (id, Ok(())));
 }
 
 /// Two holds end together. A panic of the logger at the first loss must not stop the notification
@@ -103,7 +111,7 @@ fn all_losses_are_notified_when_the_logger_panics_at_the_first_one() {
         assert!(lost.iter().all(|lost| lost.wait(SOON).is_some()));
         waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
     });
-    assert_eq!(logged::panics(), 3);
+    until_panics(3);
     drop(guards);
 }
 
@@ -157,64 +165,6 @@ fn observer_that_panics_is_called_again_though_the_logger_panics_at_that() {
     assert!(called.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
 }
 
-/// A library below this one logs, too. If the logger panics there, the connection's thread ends.
-/// The session is lost at once, with an event, and the next one replaces it.
-fn dead_connection_thread_is_a_new_session() {
-    let at = Shared::chroot();
-    // The server is another process, so it does not end by a panic here.
-    let (proxy, through) = proxied(&at);
-    let session = session_of(&through, Duration::from_secs(6));
-    let events = session.subscribe();
-    let mutex = ZkMutex::new(&session, PATH).unwrap();
-    let guard = mutex.lock().unwrap();
-    let (lost, id, level) = (guard.lost(), session.session_id(), log::max_level());
-    logged::trap("registering event source");
-    log::set_max_level(log::LevelFilter::Trace);
-    proxy.cut();
-    assert!(lost.wait(SOON).is_some());
-    log::set_max_level(level);
-    assert!(logged::panics() > 0);
-    assert_eq!(lost.reason(), Some(LossReason::Internal));
-    let seen = until_event(&events, |event| matches!(event, SessionEvent::Connected { .. }));
-    assert!(seen.contains(&SessionEvent::Lost(LossReason::Internal)), "{seen:?}");
-    assert_ne!(session.session_id(), id);
-    drop(guard);
-    drop(mutex.lock_timeout(SOON * 2).unwrap().expect("the old session expires"));
-    until_empty(&at, PATH);
-}
-
-/// The session of a waiter is lost while its node still exists. That node is deleted with its own
-/// session; in the next session the waiter makes another one.
-fn waiter_of_a_dead_connection_thread_queues_again() {
-    let at = Shared::chroot();
-    let (proxy, through) = proxied(&at);
-    // The old session outlives the scenario.
-    let (theirs, ours) = (session(&at), session_of(&through, Duration::from_secs(40)));
-    let (events, level) = (ours.subscribe(), log::max_level());
-    let [first, second] = [&theirs, &ours].map(|session| ZkMutex::new(session, PATH).unwrap());
-    let guard = first.lock().unwrap();
-    let held = queue(&at, PATH);
-    let newcomer = |but: &[String]| {
-        until("a new node in the queue", SOON, || {
-            queue(&at, PATH).into_iter().find(|name| !held.contains(name) && !but.contains(name))
-        })
-    };
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| second.lock().unwrap().path().to_owned());
-        let old = newcomer(&[]);
-        logged::trap("registering event source");
-        log::set_max_level(log::LevelFilter::Trace);
-        proxy.cut();
-        until_event(&events, |event| *event == SessionEvent::Lost(LossReason::Internal));
-        log::set_max_level(level);
-        let new = newcomer(std::slice::from_ref(&old));
-        Raw::connect(&at).unwrap().delete(&full_path(&at, &format!("{PATH}/{old}"))).unwrap();
-        drop(guard);
-        assert_eq!(waiter.join().unwrap(), format!("{PATH}/{new}"));
-    });
-    until_empty(&at, PATH);
-}
-
 fn candidate_leads_and_leaves_though_the_logger_panics_at_its_news() {
     let server = Server::embedded().start();
     let at = server.connect_string();
@@ -228,7 +178,7 @@ fn candidate_leads_and_leaves_though_the_logger_panics_at_its_news() {
     assert_eq!(leadership.lost_reason(), Some(LossReason::Resigned));
     assert_eq!(candidate.events().iter().last(), Some(ElectionEvent::Left));
     assert_eq!(queue(&at, PATH), [""; 0]);
-    assert!(logged::panics() >= 2, "{}", logged::panics());
+    until_panics(2);
 }
 
 /// If no session can be made, the logger panics at each attempt, too.
@@ -257,8 +207,6 @@ scenarios![on embedded;
     connection_comes_back_when_the_logger_panics_at_its_dialling,
     all_losses_are_notified_when_the_logger_panics_at_the_first_one,
     observer_that_panics_is_called_again_though_the_logger_panics_at_that,
-    dead_connection_thread_is_a_new_session,
-    waiter_of_a_dead_connection_thread_queues_again,
     candidate_leads_and_leaves_though_the_logger_panics_at_its_news,
     session_is_made_in_the_end_though_the_logger_panics_at_each_attempt,
 ];

@@ -18,6 +18,13 @@ fn connect(at: &str, settings: impl FnOnce(SessionBuilder) -> SessionBuilder) ->
     settings(ZkSession::builder(at).session_timeout(T)).connect().unwrap()
 }
 
+/// Waits until so many warnings have this part; there must never be more.
+#[track_caller]
+fn until_warned(part: &str, count: usize) {
+    until("the warning", SOON, || (logged(Level::Warn, part).len() >= count).then_some(()));
+    assert_eq!(logged(Level::Warn, part).len(), count);
+}
+
 fn lease_of_a_stated_tick_is_longer() {
     let server = Server::builder().tick(T / 12).start();
     let at = server.connect_string();
@@ -30,6 +37,7 @@ fn lease_of_a_stated_tick_is_longer() {
     assert!(guard.is_held());
     drop(guard);
     until_empty(&at, PATH);
+    stated.close().unwrap(); // the log has all lines
     assert_eq!(logged(Level::Warn, "tick"), Vec::<String>::new());
 }
 
@@ -42,17 +50,17 @@ fn tick_that_does_not_fit_what_the_servers_grant_is_warned_of() {
     let session =
         ZkSession::builder(&at).session_timeout(second * 2).server_tick(second).connect().unwrap();
     assert_eq!(session.timeout(), second * 4);
-    assert_eq!(logged(Level::Warn, "looks like a tick of 2000 ms").len(), 1);
+    until_warned("looks like a tick of 2000 ms", 1);
     // Forty seconds are granted instead of sixty: the most that such a server grants.
     let session =
         ZkSession::builder(&at).session_timeout(second * 60).server_tick(second).connect().unwrap();
     assert_eq!(session.timeout(), second * 40);
-    assert_eq!(logged(Level::Warn, "looks like a tick of 2000 ms").len(), 2);
+    until_warned("looks like a tick of 2000 ms", 2);
     // A server that grants less than two ticks.
     let session =
         ZkSession::builder(&at).session_timeout(T).server_tick(second * 4).connect().unwrap();
     assert_eq!(session.timeout(), T);
-    assert_eq!(logged(Level::Warn, "less than two of the servers' ticks").len(), 1);
+    until_warned("less than two of the servers' ticks", 1);
     // The stated tick is right.
     for timeout in [second * 2, second * 6, second * 60] {
         drop(

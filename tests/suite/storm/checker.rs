@@ -48,8 +48,11 @@
 //! * `broken_history`: a line that no worker writes, or a missing line.
 //!
 //! **The noise of the machine.** Each process notes every 200 ms that it runs. If such a note comes
-//! late, the process was stopped or had no processor, and a call gets this time in addition.
-//! Besides, a call may return [`NOISE`] late, and `lost()` may be [`SOON`] late. An error in a calm
+//! late, the process was stopped or had no processor, and a call gets this time in addition. With a
+//! call that returned late its thread notes for how long it was runnable without a processor, and
+//! for how long a thread beside it that only sleeps was late: the call's other threads, which are
+//! of the library, waited for a processor as that one did. The call gets both times. What is left is
+//! the library's, and may be [`NOISE`]. `lost()` may be [`SOON`] late. An error in a calm
 //! counts only if all processes of the storm together were late by at most [`STALL`] from shortly
 //! before the call to its end: a server without a processor answers late too.
 use super::history::{self, BEAT, Failure, Line, Mode, Note, PROGRAM};
@@ -62,8 +65,8 @@ pub const MULTI: &str = "/multi";
 
 /// A second in microseconds, the unit of all times here.
 const SECOND: i64 = 1_000_000;
-/// How much later than its deadline a call may return.
-pub const NOISE: i64 = 2 * SECOND;
+/// How much later than its deadline a call may return when the machine's part is taken off.
+pub const NOISE: i64 = SECOND / 2;
 /// How much later than `is_held()` answers false `lost()` may be ready.
 pub const SOON: i64 = SECOND;
 /// A call with a shorter deadline than this may end before the server has answered.
@@ -105,6 +108,9 @@ pub struct Verdict {
     pub taken: usize,
     pub unavailable: usize,
     pub lost: usize,
+    /// How late the latest call was, in microseconds: as it was, and without the machine's part.
+    pub latest: i64,
+    pub latest_at_best: i64,
 }
 
 /// A call of a worker.
@@ -119,6 +125,9 @@ struct Call {
     is_inside: bool,
     asked: i64,
     end: Option<(i64, End)>,
+    /// If it was late: for how long its thread was runnable without a processor, and for how long
+    /// the control was late.
+    waited: Option<(i64, i64)>,
 }
 
 enum End {
@@ -286,6 +295,9 @@ impl Judge {
                 let what = format!("{} held at {at} after lost() was ready", hold.node);
                 self.found("lost_while_held", what);
             }
+            (Note::Waited { op, runnable, control }, _) => {
+                self.calls[*index.calls.get(&op)?].waited = Some((runnable, control));
+            }
             (Note::Beat, _) => self.processes[process].beats.push(at),
             (Note::End, _) => self.processes[process].ended = true,
             (Note::Ask { op, lock, mode, within }, _) => {
@@ -300,6 +312,7 @@ impl Judge {
                     is_inside,
                     asked: at,
                     end: None,
+                    waited: None,
                 });
             }
             (Note::Got { hold, lock, mode, token, until, node, .. }, _) => {
@@ -449,7 +462,7 @@ impl Judge {
             ));
         }
         let mut found = Vec::new();
-        let (mut taken, mut unavailable) = (0, 0);
+        let (mut taken, mut unavailable, mut latest) = (0, 0, (0, 0));
         for call in &self.calls {
             let process = &self.processes[call.process];
             let over = call.end.as_ref().map_or(process.last, |(at, _)| *at);
@@ -460,12 +473,26 @@ impl Judge {
                     format!("{lock} {name}/{thread} asked={asked} within={within:?} {what} {over}"),
                 ));
             };
-            if let Some(within) = call.within
-                && over - call.asked > within + NOISE + process.stalled(call.asked, over)
-            {
+            if let Some(within) = call.within {
+                let late = over - call.asked - within;
+                let (runnable, control) = call.waited.unwrap_or_default();
+                let at_best = late - runnable - control.max(process.stalled(call.asked, over));
+                if call.end.is_some() {
+                    latest = (latest.0.max(late), latest.1.max(at_best));
+                }
                 match call.end {
-                    Some(_) => add("deadline", "returned"),
-                    None => add("never_ended", "not returned at"),
+                    Some(_) if at_best > NOISE => {
+                        let (late, waited) = (late / 1000, (runnable / 1000, control / 1000));
+                        add(
+                            "deadline",
+                            &format!(
+                                "{late} ms late, of which its thread was runnable, and the control late, \
+                             for {waited:?} ms; returned"
+                            ),
+                        );
+                    }
+                    None if at_best > NOISE => add("never_ended", "not returned at"),
+                    _ => {}
                 }
             }
             match &call.end {
@@ -500,6 +527,7 @@ impl Judge {
         }
         self.verdict.violations.extend(found);
         (self.verdict.taken, self.verdict.unavailable) = (taken, unavailable);
+        (self.verdict.latest, self.verdict.latest_at_best) = latest;
     }
 
     /// Checks what has to be there at the end.

@@ -74,6 +74,15 @@ pub enum Note {
         error: Failure,
         text: String,
     },
+    /// Stamped after a call that returned later than `within`. In microseconds, since the call
+    /// began: for how long its thread was runnable and had no processor, and for how long a thread
+    /// that does nothing but sleep was late (`zk_test_support::control`). For the rest of the time
+    /// the thread was asleep, or ran.
+    Waited {
+        op: u64,
+        runnable: i64,
+        control: i64,
+    },
     /// Stamped before the hold was found valid; `until` as above.
     Held {
         hold: u64,
@@ -233,6 +242,9 @@ impl Display for Line {
             Note::Failed { op, error, text } => {
                 write!(f, "failed {op} {error} {}", text.replace('\n', " "))
             }
+            Note::Waited { op, runnable, control } => {
+                write!(f, "waited {op} {runnable} {control}")
+            }
             Note::Held { hold, until } => write!(f, "held {hold} {until}"),
             Note::Void { hold } => write!(f, "void {hold}"),
             Note::Lost { hold, reason } => write!(f, "lost {hold} {reason}"),
@@ -265,7 +277,7 @@ impl FromStr for Line {
             match word {
                 "ask" => 4,
                 "got" => 8,
-                "failed" => 3,
+                "failed" | "waited" => 3,
                 "held" | "lost" | "freed" | "fault" | "healed" | "stuck" => 2,
                 _ => 1,
             },
@@ -289,6 +301,10 @@ impl FromStr for Line {
             "failed" => {
                 let (op, error) = (next(words)?, next(words)?);
                 Note::Failed { op, error, text: next(words)? }
+            }
+            "waited" => {
+                let (op, runnable) = (next(words)?, next(words)?);
+                Note::Waited { op, runnable, control: next(words)? }
             }
             "held" => Note::Held { hold: next(words)?, until: next(words)? },
             "void" => Note::Void { hold: next(words)? },

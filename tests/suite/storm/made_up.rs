@@ -275,8 +275,13 @@ fn of_a_call(lock: &str, lines: &[&str]) -> Vec<&'static str> {
 }
 
 fn a_call_that_returns_long_after_its_deadline_is_found() {
-    assert_eq!(of_a_call("/multi", &["@12.9 t taken 2"]), NONE);
-    assert_eq!(of_a_call("/multi", &["@13.1 t taken 2"]), ["deadline"]);
+    assert_eq!(of_a_call("/multi", &["@11.4 t taken 2"]), NONE);
+    assert_eq!(of_a_call("/multi", &["@11.6 t taken 2"]), ["deadline"]);
+    // Its thread was runnable without a processor, and so was the control beside it.
+    let busy = |waited| of_a_call("/multi", &["@13 t taken 2", waited]);
+    assert_eq!(busy("@13 t waited 2 @0.7 @0.9"), NONE);
+    assert_eq!(busy("@13 t waited 2 @0.7 @0.1"), ["deadline"]);
+    assert_eq!(busy("@13 t waited 2 @0.1 @0.9"), ["deadline"]);
     // The process was stopped meanwhile.
     assert_eq!(of_a_call("/multi", &["@10.5 beat beat", "@14 beat beat", "@14.5 t taken 2"]), NONE);
     assert_eq!(

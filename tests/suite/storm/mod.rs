@@ -138,11 +138,13 @@ fn summary(about: &str, verdict: &Verdict) -> String {
     fn map(map: &BTreeMap<String, usize>) -> String {
         object(map.iter().map(|(key, count)| (&**key, *count)))
     }
-    let Verdict { violations, acquisitions, faults, taken, unavailable, lost } = verdict;
+    let Verdict { violations, acquisitions, faults, taken, unavailable, lost, .. } = verdict;
+    let (latest, at_best) = (verdict.latest / 1000, verdict.latest_at_best / 1000);
     let of_kind = |kind: &str| violations.iter().filter(|(found, _)| *found == kind).count();
     format!(
         "{{{about}\"faults\":{},\"faults_in_all\":{},\"acquisitions\":{},\"acquisitions_in_all\":{},\"taken\":{taken},\
-         \"unavailable\":{unavailable},\"holds_lost\":{lost},\"violations\":{},\"violations_in_all\":{}}}",
+         \"unavailable\":{unavailable},\"holds_lost\":{lost},\"latest_call_ms\":{latest},\
+         \"latest_call_at_best_ms\":{at_best},\"violations\":{},\"violations_in_all\":{}}}",
         map(faults),
         faults.values().sum::<usize>(),
         map(acquisitions),

@@ -6,14 +6,15 @@ use super::{
     history::{BEAT, Failure, History, Mode, Note, now},
 };
 use crate::support::{
-    Recipe,
+    Recipe, control,
     recipe::{Guard, Lock, Lockable, kept},
 };
 use crossbeam_channel::TryRecvError;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::{
+    cell::Cell,
     collections::VecDeque,
-    env,
+    env, fs,
     io::{self, Read},
     path::Path,
     process::ExitCode,
@@ -66,6 +67,36 @@ struct Wanted {
     lock: Lock,
 }
 
+/// A call that may be late, from its beginning.
+struct Timed {
+    begun: Instant,
+    runnable: i64,
+}
+
+impl Timed {
+    fn begin() -> Timed {
+        Timed { begun: Instant::now(), runnable: runnable() }
+    }
+
+    /// What to note of the call `op`, if it has taken longer than `within`, in microseconds.
+    fn late(&self, op: u64, within: i64) -> Option<Note> {
+        if self.begun.elapsed().as_micros() as i64 <= within {
+            return None;
+        }
+        let control = control::late_since(self.begun).as_micros() as i64;
+        Some(Note::Waited { op, runnable: runnable() - self.runnable, control })
+    }
+}
+
+/// For how long the calling thread was runnable and had no processor so far, in microseconds.
+fn runnable() -> i64 {
+    let nanos = || {
+        let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+        text.split(' ').nth(1)?.parse::<i64>().ok()
+    };
+    nanos().unwrap_or_default() / 1000
+}
+
 /// A guard, and the number of each of its holds.
 struct Section<'l> {
     wanted: &'l Wanted,
@@ -79,6 +110,7 @@ pub fn main() -> ExitCode {
     // The workers end, even a stopped one, however the program that injects the faults ends.
     set_parent_process_death_signal(Some(Signal::KILL)).expect("the kernel knows this signal");
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("off")).init();
+    control::start();
     let words: Vec<String> = env::args().skip(2).collect();
     let [connect, file, seed, timeout] = &words[..] else { return ExitCode::from(2) };
     let (file, seed): (&Path, u64) = (file.as_ref(), seed.parse().expect("a seed"));
@@ -124,8 +156,12 @@ pub fn main() -> ExitCode {
         "main",
         Note::Ask { op, lock: "/session".to_owned(), mode: None, within },
     );
+    let timed = Timed::begin();
     let closed = worker.session.close();
     worker.history.note(now(), "main", outcome(op, closed));
+    if let Some(late) = timed.late(op, 1_000_000) {
+        worker.history.note(now(), "main", late);
+    }
     worker.history.note(now(), "main", Note::End);
     ExitCode::SUCCESS
 }
@@ -248,8 +284,10 @@ impl Actor<'_> {
         let op = self.worker.number();
         let way = if self.is_quiet() { 0 } else { self.random.u32(0..10) };
         let timeout = Duration::from_millis(self.random.u64(20..2_000));
+        let (timed, bound) = (Timed::begin(), Cell::new(None));
         let ask = |within: Option<Duration>| {
             let within = within.map(|within| (within + more).as_micros() as i64);
+            bound.set(within);
             self.note(
                 now(),
                 Note::Ask { op, lock: wanted.path.clone(), mode: Some(wanted.mode), within },
@@ -269,6 +307,9 @@ impl Actor<'_> {
                 wanted.lock.lock_timeout(timeout)
             }
         };
+        if let Some(late) = bound.get().and_then(|within| timed.late(op, within)) {
+            self.note(now(), late);
+        }
         let guard = match result {
             Ok(Some(guard)) => guard,
             Ok(None) => {
@@ -385,6 +426,7 @@ impl Actor<'_> {
         let within = Some(within.as_micros() as i64);
         self.note(now(), Note::Ask { op, lock: wanted.path.clone(), mode: None, within });
         holds.iter().for_each(|hold| self.note(now(), Note::Free { hold: *hold }));
+        let timed = Timed::begin();
         let result = if self.random.bool() {
             guard.unlock()
         } else {
@@ -396,6 +438,9 @@ impl Actor<'_> {
             .iter()
             .for_each(|hold| self.note(at, Note::Freed { hold: *hold, held: result.is_ok() }));
         self.note(at, outcome(op, result));
+        if let Some(late) = within.and_then(|within| timed.late(op, within)) {
+            self.note(now(), late);
+        }
         while self.former.len() > FORMER {
             self.former.pop_front();
         }

@@ -1,7 +1,7 @@
 //! What works without TLS works over it.
 use super::{Stage, builder, connected, tries};
 use crate::support::{
-    Proxy, Server, contend, scenarios,
+    Proxy, Server, at_best, contend, scenarios,
     scene::{self, SOON, next, until_renewed, until_watched},
     until,
 };
@@ -147,7 +147,7 @@ fn a_long_listing_is_read_to_its_end_at_once() {
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     let begun = Instant::now();
     (0..30).for_each(|_| mutex.lock().unwrap().unlock().unwrap());
-    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    assert!(at_best(begun) < SOON, "{:?}", begun.elapsed());
 }
 
 fn a_cut_session_is_resumed_over_tls() {
@@ -218,14 +218,14 @@ fn a_server_that_hangs_in_the_handshake_holds_nothing_up() {
         let begun = Instant::now();
         let session =
             connected(builder(&at, stage.trust()).session_timeout(Duration::from_secs(3)));
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(at_best(begun) < Duration::from_secs(10));
         ZkMutex::new(&session, LOCK).unwrap().lock().unwrap().unlock().unwrap();
     }
     let begun = Instant::now();
     let said = super::reason(
         builder(&silent.connect_string(), stage.trust()).session_timeout(Duration::from_secs(3)),
     );
-    assert!(begun.elapsed() < Duration::from_secs(8));
+    assert!(at_best(begun) < Duration::from_secs(8));
     super::assert_says(&said, &["did not end the TLS handshake within"]);
 }
 
@@ -242,10 +242,10 @@ fn deadlines_hold_while_the_server_hangs_in_the_handshake() {
     assert_eq!(next(&events), SessionEvent::Suspended);
     let begun = Instant::now();
     assert!(mutex.lock_timeout(Duration::from_millis(500)).is_err());
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(at_best(begun) < Duration::from_secs(3), "{:?}", begun.elapsed());
     let begun = Instant::now();
     assert!(session.close().is_err());
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(at_best(begun) < Duration::from_secs(3), "{:?}", begun.elapsed());
     server.embedded_server().black_hole(false);
 }
 

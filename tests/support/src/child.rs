@@ -1,5 +1,5 @@
 //! The child's side of a test: runs one scenario and checks what it has left behind.
-use super::{logged, residue::Residue, runner::Test};
+use super::{control, logged, residue::Residue, runner::Test};
 use std::{
     any::Any,
     io::{self, Read},
@@ -20,6 +20,7 @@ pub fn main(test: &Test) -> ExitCode {
     let filter = env_logger::Env::default()
         .default_filter_or("zk_mutex=debug,zk_test_server=debug,suite=debug");
     logged::install(env_logger::Builder::from_env(filter).format_timestamp_micros().build());
+    control::start();
     let before = Residue::now();
     // The hook has already printed the panic, and the scenario's values are dropped, so no
     // half-changed value can be seen.

@@ -4,6 +4,7 @@
 pub mod ask;
 pub mod brand;
 mod child;
+pub mod control;
 mod embedded;
 pub mod ensemble;
 mod java;
@@ -30,6 +31,7 @@ pub mod variant;
 pub mod wait;
 pub mod wire;
 
+pub use control::at_best;
 pub use ensemble::{Ensemble, Isolation};
 pub use op::{OpKind, Request, Which};
 pub use proxy::{Direction, Proxy};

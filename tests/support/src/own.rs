@@ -1,7 +1,11 @@
 //! The threads and listening ports of the scenario's own process.
 use std::{collections::HashSet, fs};
 
-/// The names of the threads.
+/// The thread that gives the library's lines to the logger. It comes with the first line and goes
+/// some time after the last one.
+pub(crate) const LOGS: &str = "zkm-log";
+
+/// The names of the threads, but for that of the log.
 pub fn threads() -> Vec<String> {
     let name =
         |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
@@ -9,6 +13,7 @@ pub fn threads() -> Vec<String> {
         .unwrap()
         .flatten()
         .map(|task| name(task).trim().to_owned())
+        .filter(|name| name != LOGS)
         .collect()
 }
 

@@ -103,6 +103,9 @@ pub(super) struct State {
     waiters: Vec<Waiter>,
     log: Vec<Request>,
     answered: Vec<Request>,
+    /// The paths of the watch events that have come from the server, whether they have passed on
+    /// to the client or not.
+    pub events: Vec<String>,
     pub sessions: Vec<(i64, Vec<u8>)>,
 }
 
@@ -340,10 +343,17 @@ impl Proxy {
         self.core.state().answered.clone()
     }
 
-    /// Forgets the requests and replies passed so far.
+    /// The number of watch events about this node that have come from the server. They count also
+    /// while the proxy holds them back.
+    pub fn events(&self, path: &str) -> usize {
+        self.core.state().events.iter().filter(|about| *about == path).count()
+    }
+
+    /// Forgets the requests, replies and events so far.
     pub fn clear(&self) {
         let mut state = self.core.state();
         state.log.clear();
+        state.events.clear();
         state.answered.clear();
     }
 

@@ -295,6 +295,7 @@ fn read_server(core: &Core, link: u64, server: &TcpStream, to_client: &Sender<It
                 Next::Partial => return true,
                 Next::Foreign(bytes) => send(due, Act::Pass(bytes), None),
                 Next::Frame(frame) => {
+                    let event = if first { None } else { event(&frame[4..]) };
                     let (about, then) =
                         answered(core, link, std::mem::take(&mut first), &frame[4..]);
                     let act = match then {
@@ -302,7 +303,11 @@ fn read_server(core: &Core, link: u64, server: &TcpStream, to_client: &Sender<It
                         Some(Then::Hold) => Act::Hold(frame),
                         Some(then) => Act::Swallow(then),
                     };
-                    send(due, act, about)
+                    let sent = send(due, act, about);
+                    // Behind all that came before it, so whoever has seen it and ends a hold knows
+                    // that the client reads it together with the reply that was held.
+                    core.state().events.extend(event);
+                    sent
                 }
             };
             if !sent {
@@ -328,6 +333,15 @@ fn answered(core: &Core, link: u64, first: bool, body: &[u8]) -> (Option<Request
         Some((_, request, then)) => (Some(request), then),
         None => (None, None), // a watch event
     }
+}
+
+/// The node that a watch event is about; None for a reply.
+fn event(body: &[u8]) -> Option<String> {
+    let mut body = Reader(body);
+    body.i32().filter(|xid| *xid == -1)?;
+    body.take(8 + 4)?; // the zxid and the error
+    body.take(4 + 4)?; // the event's type and the session's state
+    body.string()
 }
 
 /// The session's id and password in a connect reply; None if the server refused the session.

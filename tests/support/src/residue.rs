@@ -1,4 +1,5 @@
 //! The residue of a scenario: threads, sockets and processes, read from /proc.
+use crate::own::LOGS;
 use std::{collections::BTreeMap, fs, net::Ipv4Addr, process};
 
 /// Threads and sockets of this process, and other processes of its group, each with a description.
@@ -24,7 +25,7 @@ impl Residue {
                 fs::read_to_string(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
             ((Kind::Thread, tid), name.trim().to_owned())
         });
-        let threads = threads.filter(|(_, name)| name != FOREIGN);
+        let threads = threads.filter(|(_, name)| name != FOREIGN && name != LOGS);
         let sockets = numbers("/proc/self/fd").filter_map(|fd| {
             let link = fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
             let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;

@@ -607,7 +607,7 @@ fn clients(session: &ZkSession, path: &str, findings: &mut Findings) -> Result<(
             "clients",
             Level::Note,
             format!("{} outlives all sessions: {}", stuck.path, stuck.describe()),
-            "release it by its name (ZkMutex::release_persistent), or with `zk-lock break`",
+            "another client made it so; if its work is over, delete it with `zk-lock break`",
         );
     }
     Ok(())

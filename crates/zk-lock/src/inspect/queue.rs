@@ -37,6 +37,7 @@ pub struct Queue {
 impl Queue {
     /// Reads the lock at a path; `None` if no lock is there.
     pub fn read(session: &ZkSession, path: &str) -> Result<Option<Queue>, Failure> {
+        zk::catch_up(session, path)?;
         match zk::children(session, path)? {
             None => Ok(None),
             Some(children) => Queue::of(session, path, &children),
@@ -232,7 +233,7 @@ impl Contender {
     /// For a message: host and process, library, session and age.
     pub fn describe(&self) -> String {
         let session = match self.stat.owner {
-            0 => "no session: it stays until somebody releases it".to_owned(),
+            0 => "no session: it stays until somebody deletes it".to_owned(),
             id => format!("session 0x{id:x}"),
         };
         let (place, client) = (self.place(), self.client.name());

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
-use zk_test_server::TestServer;
+use zk_test_server::{Op, TestServer};
 use zk_test_support::raw;
 
 use crate::support::{
@@ -80,6 +80,23 @@ fn show_names_the_contenders_of_every_library() {
     let text = run(&server, &["show", LOCK]);
     assert_eq!(text.out.lines().count(), 54, "{text:?}");
     assert!(text.out.contains("mutex, 1 holds it, 51 wait"), "{text:?}");
+}
+
+/// The server that answers may lag behind the leader.
+#[test]
+fn show_reads_behind_a_sync() {
+    let server = server();
+    let mut raw = raw(&server);
+    contend(&mut raw, &format!("_c_{}-lock-", uuid(1)), "10.0.0.7");
+    json(&run(&server, &["--json", "show", LOCK]));
+    let requests = server.requests();
+    let first = |op: Op, path: &str| {
+        requests
+            .iter()
+            .position(|request| request.op == op && request.path.as_deref() == Some(path))
+    };
+    let (sync, list) = (first(Op::Sync, "/"), first(Op::GetChildren, LOCK));
+    assert!(sync.is_some() && sync < list, "{requests:?}");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use zk_test_support::Proxy;
 
 use crate::support::{
-    Notes, Raw, Running, Signal, children, is_alive, pause, server, until_dead, wait_children,
-    zk_lock,
+    Notes, Raw, Running, SESSION, SPARE, Signal, assert_in_time, at_best, children, is_alive,
+    pause, server, until_dead, wait_children, zk_lock,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -30,9 +30,9 @@ fn a_holder_whose_network_is_cut_is_ended_before_its_lease() {
             &[
                 "run",
                 "--session",
-                "3s",
+                SESSION,
                 "--grace",
-                "300ms",
+                "1s",
                 "--on-loss",
                 &on_loss,
                 LOCK,
@@ -44,18 +44,23 @@ fn a_holder_whose_network_is_cut_is_ended_before_its_lease() {
         ));
         let child = notes.wait_pid("child");
         let session = server.sessions()[0].id;
+        let cut = Instant::now();
         server.black_hole(true);
         until_dead(child);
-        assert!(
-            server.sessions().iter().any(|living| living.id == session),
-            "the server has not expired the session"
-        );
+        let is_living = server.sessions().iter().any(|living| living.id == session);
+        assert_in_time(is_living, cut, SPARE, "the server has not expired the session");
         server.black_hole(false);
         let ended = running.end();
         assert_eq!(ended.code, 123, "{ended:?}");
         assert!(ended.err.contains("ZooKeeper does not answer"), "{ended:?}");
-        assert_eq!(ended.err.contains("SIGKILL to the command's"), !is_polite, "{ended:?}");
-        assert_eq!(notes.read("asked").is_some(), is_polite);
+        let is_killed = ended.err.contains("SIGKILL to the command's");
+        if is_polite {
+            let what = "a command that ends by itself is not killed";
+            assert_in_time(!is_killed, cut, Duration::from_millis(500), what);
+        } else {
+            assert!(is_killed, "{ended:?}");
+        }
+        assert!(notes.read("asked").is_some() == is_polite || is_polite && is_killed);
         assert!(notes.wait("loss").contains("ZooKeeper has not answered"));
     }
 }
@@ -75,7 +80,7 @@ fn the_next_holder_finds_the_command_of_the_one_before_dead() {
         let connect = proxy.connect_string();
         let mut first = zk_lock(
             &server,
-            &["-c", &connect, "run", "--session", "3s", LOCK, "--", "sh", "-c", &script],
+            &["-c", &connect, "run", "--session", SESSION, LOCK, "--", "sh", "-c", &script],
         );
         // The guard has these until it ends.
         first.stdout(Stdio::null()).stderr(Stdio::null());
@@ -84,12 +89,19 @@ fn the_next_holder_finds_the_command_of_the_one_before_dead() {
         let look = notes.script(LOOK);
         let second = Running::start(zk_lock(&server, &["run", LOCK, "--", "sh", "-c", &look]));
         wait_children(&server, LOCK, 2);
+        let gone = Instant::now();
         match how {
             "cut" => proxy.black_hole(true),
             "stopped" => first.signal(Signal::STOP),
             _ => first.signal(Signal::KILL),
         }
-        assert_eq!(notes.wait("seen"), "dead", "{how}");
+        let seen = notes.wait("seen");
+        assert_in_time(
+            seen == "dead",
+            gone,
+            SPARE,
+            &format!("{how}, and the next one sees {seen}"),
+        );
         assert_eq!(second.end().code, 0);
         if how == "cut" {
             assert_eq!(first.end().code, 123);
@@ -179,7 +191,7 @@ fn an_outage_while_waiting_keeps_the_place_and_a_signal_still_ends_it() {
     waiter.signal(Signal::TERM);
     let signalled = Instant::now();
     assert_eq!(waiter.end().code, 143);
-    assert!(signalled.elapsed() < Duration::from_secs(4), "{:?}", signalled.elapsed());
+    assert!(at_best(signalled) < Duration::from_secs(4), "{:?}", signalled.elapsed());
     assert!(is_alive(child), "its lease goes on");
     server.refuse(false);
     holder.signal(Signal::TERM);

@@ -8,12 +8,21 @@ use std::{fs, thread};
 pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 use zk_test_server::TestServer;
-pub use zk_test_support::{Raw, Scratch, until};
+use zk_test_support::control;
+pub use zk_test_support::control::assert_in_time;
+pub use zk_test_support::{Raw, Scratch, at_best, until};
 
 pub const LIMIT: Duration = Duration::from_secs(30);
 
+/// The session of a command that must end before its lease does, as an argument, and the time
+/// between the end of that lease and the moment at which a server may expire the session: T/12. So
+/// much the machine may be late before a command can outlive its lock.
+pub const SESSION: &str = "6s";
+pub const SPARE: Duration = Duration::from_millis(500);
+
 /// A server with a short tick, so that sessions of a second or two are granted.
 pub fn server() -> TestServer {
+    control::start();
     TestServer::builder().tick(Duration::from_millis(100)).start().expect("a server")
 }
 

@@ -190,6 +190,21 @@ pub struct NodeInfo {
     pub data: Vec<u8>,
 }
 
+/// A node in a member's tree, as [`Ensemble::each_node`] shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeView<'a> {
+    /// Its path.
+    pub path: &'a str,
+    /// As in [`NodeInfo`].
+    pub owner: i64,
+    /// The transaction that made it.
+    pub czxid: i64,
+    /// The transaction that wrote its data.
+    pub mzxid: i64,
+    /// Its data.
+    pub data: &'a [u8],
+}
+
 /// The servers. See the [module's page](self).
 ///
 /// Each call takes the time, `now`, which never goes back. After each call the caller takes the
@@ -349,6 +364,13 @@ impl Ensemble {
         self.members.get(member).is_some_and(|member| member.server.is_serving)
     }
 
+    /// Whether a member serves clients under a leader that has been replaced, and does not know it
+    /// yet.
+    pub fn is_deposed(&self, member: usize) -> bool {
+        let epoch = |member: usize| self.members[member].server.current_epoch;
+        self.is_serving(member) && self.leader().is_some_and(|leader| epoch(member) < epoch(leader))
+    }
+
     /// Whether all other members serve one leader and have logged and applied the same writes. Only
     /// then may a member that is down lose its data. Otherwise this member could be one of only two
     /// that have logged a committed write, and the ensemble would lose this write.
@@ -388,6 +410,20 @@ impl Ensemble {
             .collect();
         nodes.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         nodes
+    }
+
+    /// Calls `see` with each node, as far as a member has applied them, in no order.
+    pub fn each_node(&self, member: usize, mut see: impl FnMut(NodeView<'_>)) {
+        let Some(member) = self.members.get(member) else { return };
+        for (path, node) in member.server.front.store.tree.iter() {
+            see(NodeView {
+                path,
+                owner: node.session(),
+                czxid: node.stat.czxid,
+                mzxid: node.stat.mzxid,
+                data: node.data.as_deref().unwrap_or_default(),
+            });
+        }
     }
 
     /// How many watches a member's clients have set.

@@ -141,6 +141,10 @@ impl Count {
     /// Reads the semaphore's node, and makes it with this number if it is missing. It is no
     /// container: the server would delete that when no client is there, and the number with it. (If
     /// the number is fixed it may be lost, because each client writes it again.)
+    ///
+    /// The read travels behind a `sync`. Otherwise a number that another client has set, and has
+    /// told this one, could be refused as inconsistent, or be taken for a number that need not be
+    /// set any more.
     fn node(
         &self,
         generation: &Generation,
@@ -149,7 +153,7 @@ impl Count {
         limit: &Limit<'_>,
     ) -> Result<Node, CallError> {
         loop {
-            match generation.read(&self.path, watch, limit) {
+            match generation.synced_read(&self.path, watch, limit) {
                 Err(CallError::NoNode) => {}
                 read => return read,
             }

@@ -14,12 +14,11 @@ use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::queue::call::until_done;
 use crate::queue::contender_node::ContenderNode;
+use crate::queue::snapshot::Children;
 use crate::queue::{Call, Contender, Step, Stop, name, query};
 use crate::session::acl::Acl;
 use crate::session::core::Core;
-use crate::session::generation::{
-    Answers, CallError, Generation, Listing, Node, Operation, Removal, Reply,
-};
+use crate::session::generation::{Answers, CallError, Generation, Listing, Node, Operation, Reply};
 use crate::stats::WaitRecord;
 use crate::wait::Mode;
 use crate::world::HashSet;
@@ -60,14 +59,19 @@ impl Leases {
     }
 
     /// Before a caller that only tries: two reads show whether too few leases are free, so that
-    /// nothing is written then.
+    /// nothing is written then. They travel behind a `sync`, because no write of this call goes
+    /// before them.
     pub(crate) fn is_full(&self, request: &LeaseRequest<'_>) -> Result<bool> {
         let call = request.call;
         let is_full = until_done(&|_| (), || {
             let generation = call.connected()?;
-            let room = self.room(request, &generation, &[], false)?;
+            let counted = generation.synced(&self.count_requests(false), &call.limit);
+            let answers = counted.map_err(|e| call.stop(&self.dir, e))?;
+            let room = self.room_of(request, &generation, &[], false, answers, 0)?;
             let is_full = room.is_none_or(|room| room < i64::from(request.number));
-            call.is_contended.set(call.is_contended.get() || is_full);
+            if is_full {
+                call.of.found_contention();
+            }
             Ok(is_full)
         })?;
         // None: the deadline has passed, and the leases were seen taken.
@@ -96,42 +100,34 @@ impl Leases {
         })
     }
 
-    /// All leases, in the order in which they were made.
-    pub(crate) fn contenders(&self, core: &Core) -> Result<Vec<Contender>> {
-        // This limit is for the connection. Each request has a limit of its own, because there may
-        // be many.
-        let limit = &Limit::after(core.operation_timeout());
-        query("semaphore", core, self.count.path(), limit, |generation, _| {
-            let children = match generation.children(&self.dir, false, &Limit::NONE) {
-                Err(CallError::NoNode) => Listing::default(),
-                listed => listed?.children,
-            };
-            let mut all = Vec::new();
-            for name in children.names() {
-                match generation.read(&path::join(&self.dir, name), false, &Limit::NONE) {
-                    Err(CallError::NoNode) => {}
-                    node => all.push((node?, name.to_owned())),
-                }
-            }
-            all.sort_by_key(|(node, _)| node.stat.czxid);
-            let contender = |(node, name): (Node, String)| {
-                Contender::of(&name, false, name::number(&name), node)
-            };
-            Ok(all.into_iter().map(contender).collect())
-        })
+    /// The leases among these children of their folder, in the order in which they were made: the
+    /// holders' nodes.
+    ///
+    /// The contender that is first in the queue makes its lease before it holds a permit. With one
+    /// permit that lease comes right after the holder's, and its maker is listed as a contender
+    /// that waits.
+    pub(crate) fn holders(&self, mut nodes: Children) -> Vec<Contender> {
+        nodes.sort_by_key(|(_, node)| node.stat.czxid);
+        if self.count.is_fixed() {
+            nodes.truncate(1);
+        }
+        let holder =
+            |(name, node): (String, Node)| Contender::of(&name, false, name::number(&name), node);
+        nodes.into_iter().map(holder).collect()
     }
 
     /// The requests that show how many leases are free: the listing, and behind it the number. In
     /// this order a number that was lowered before a lease came free is always seen. `watch` sets
     /// watches on both.
-    fn count_requests(&self, watch: bool) -> [(Operation<'_>, Option<Removal>); 2] {
+    fn count_requests(&self, watch: bool) -> [Operation<'_>; 2] {
         let listing = Operation::GetChildren { path: &self.dir, watch };
         let number = Operation::GetData { path: self.count.path(), watch };
-        [(listing, None), (number, None)]
+        [listing, number]
     }
 
     /// How many leases are free, with `own` counted as taken; negative if there are too many.
-    /// `None`: one of `own` is not listed.
+    /// `None`: one of `own` is not listed. The creates of `own` were acknowledged before, so this
+    /// needs no `sync`.
     fn room(
         &self,
         request: &LeaseRequest<'_>,
@@ -139,7 +135,8 @@ impl Leases {
         own: &[ContenderNode],
         watch: bool,
     ) -> Step<Option<i64>> {
-        let counted = generation.flight(&self.count_requests(watch), &request.call.limit);
+        let requests = self.count_requests(watch).map(|request| (request, None));
+        let counted = generation.flight(&requests, &request.call.limit);
         let answers = counted.map_err(|e| request.call.stop(&self.dir, e))?;
         self.room_of(request, generation, own, watch, answers, 0)
     }

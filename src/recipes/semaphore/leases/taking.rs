@@ -107,7 +107,8 @@ impl<'a> Taking<'a> {
             let create = |(id, prefix): (&String, _)| create_contender(prefix, id, mode, data, acl);
             let creates = ids.iter().zip(prefixes.iter().map(String::as_str)).map(create);
             let count = is_last.then(|| self.leases.count_requests(false));
-            let requests: Vec<_> = creates.chain(count.into_iter().flatten()).collect();
+            let requests: Vec<_> =
+                creates.chain(count.into_iter().flatten().map(|read| (read, None))).collect();
             let flight = generation.flight(&requests, limit);
             let mut answers = flight.map_err(|e| call.stop(dir, e))?;
             let mut failed = None;
@@ -120,7 +121,6 @@ impl<'a> Taking<'a> {
                             generation.clone(),
                             created,
                             id.clone(),
-                            0,
                         ));
                     }
                     Err(e) => failed = failed.or(Some(e)),
@@ -224,7 +224,6 @@ impl<'a> Taking<'a> {
         match room {
             Some(room) if room >= 0 => Ok(true),
             Some(_) => {
-                self.call().is_contended.set(true);
                 self.request.wait.contended();
                 Ok(false)
             }

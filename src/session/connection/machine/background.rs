@@ -5,24 +5,27 @@
 //! release, and an abandoned create has no caller left. A delete is sent again on each connection
 //! until it is acknowledged or the session is gone at the server. So no node is orphaned.
 
-use super::removal::RemovalNext;
+use super::late::LateCreates;
+use super::removal::{RemovalNext, late_bound};
 use super::requests::is_uncertain;
 use super::*;
 use crate::error::TOO_LONG_ADVICE;
 use crate::session::connection::codec::{CallError, Operation, Reply};
 use crate::world::HashMap;
-use zk_wire::path;
 
 /// One background operation.
 pub(crate) enum Task {
     /// Delete a node of ours.
     Remove(Removal),
-    /// Delete this node if it is empty. This is tried once, whatever the answer is.
-    Prune { path: String },
+    /// Delete this folder if it is empty and still ours. This is tried once, whatever the answers
+    /// are. `is_ours`: a look has shown that it is.
+    Prune { path: String, is_ours: bool },
     /// Watch a held node.
     Watch { hold: Arc<LeasedNode> },
     /// List a node's children with a watch.
     WatchFolder { watch: Arc<FolderWatch> },
+    /// List a directory behind a write: a create whose answer was lost may have been done late.
+    LookAgain { dir: String },
 }
 
 struct TaskEntry {
@@ -35,6 +38,11 @@ struct TaskEntry {
 /// an ACL before another try can succeed.
 const REFUSED_PAUSES: u32 = 8;
 
+/// About how many refused removals are tried again in each T. A program may take and release locks
+/// for days in a folder where it must not delete: if each of its nodes were tried again in each T,
+/// these deletes would leave no time for those of other locks.
+const REFUSED_AT_ONCE: u32 = 64;
+
 /// The pause after an answer that was longer than a frame may be, as a number of usual pauses. Each
 /// try costs the connection megabytes, and somebody must delete children or data before one can
 /// succeed.
@@ -44,10 +52,16 @@ const TOO_LONG_PAUSES: u32 = 64;
 pub(super) struct Background {
     next: u64,
     all: HashMap<u64, TaskEntry>,
-    waiting: VecDeque<u64>,
+    /// The tasks to send, by the time before which each is not sent.
+    waiting: BTreeSet<(BootTime, u64)>,
     /// The ids of our own nodes that are to be deleted and may still exist. The set is copied only
     /// if a caller still has an earlier state of it.
     pub(super) pending: Arc<HashSet<String>>,
+    /// The creates without an answer that have made no node so far, and that may still be done.
+    pub(super) late: LateCreates,
+    /// The czxids of the nodes with a common name whose creates were acknowledged last, by path.
+    /// Each stays until a removal has shown that its node is gone.
+    pub(super) acknowledged: HashMap<String, i64>,
 }
 
 impl Background {
@@ -98,8 +112,8 @@ impl Background {
         now: BootTime,
     ) {
         match answer {
-            Ok(Reply::Created(path, _)) => self.remove(removal.made(path), now),
-            Err(e) if !removal.may_exist && !is_uncertain(e) => self.gone(&removal.id),
+            Ok(Reply::Created(path, czxid)) => self.remove(removal.made(path, *czxid), now),
+            Err(e) if !is_uncertain(e) => self.gone(&removal.id),
             _ => self.remove(removal, now),
         }
     }
@@ -111,46 +125,48 @@ impl Background {
         }
     }
 
+    /// The node of this removal does not exist any more. So nobody reads its czxid any more, and a
+    /// session that takes locks at ever new paths does not remember them all.
+    fn forget_acknowledged(&mut self, removal: &Removal) {
+        if removal.czxid().is_some_and(|czxid| self.acknowledged.get(&removal.path) == Some(&czxid))
+        {
+            self.acknowledged.remove(&removal.path);
+        }
+    }
+
     #[cfg(zk_sim)]
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// The nodes to delete that would outlive the session. Their names belong to no other client.
-    pub(super) fn lasting(&self) -> Vec<String> {
-        let path = |entry: &TaskEntry| match &entry.task {
-            Task::Remove(removal) if removal.outlives_session => Some(removal.path.clone()),
-            _ => None,
-        };
-        self.all.values().filter_map(path).collect()
-    }
-
     /// Takes the tasks to send now.
     fn due(&mut self, now: BootTime) -> Vec<u64> {
-        if self.waiting.is_empty() {
-            return Vec::new();
-        }
-        let (all, mut due) = (&self.all, Vec::new());
-        self.waiting.retain(|id| match all.get(id) {
-            Some(entry) if entry.not_before <= now => {
-                due.push(*id);
-                false
-            }
-            Some(_) => true,
-            None => false,
-        });
-        due
+        let later = self.waiting.split_off(&(now, u64::MAX));
+        std::mem::replace(&mut self.waiting, later).into_iter().map(|(_, id)| id).collect()
     }
 
     /// The time at which the next delayed task is due.
     pub(super) fn next_time(&self) -> Option<BootTime> {
-        self.waiting.iter().filter_map(|id| self.all.get(id)).map(|e| e.not_before).min()
+        self.waiting.first().map(|(not_before, _)| *not_before)
     }
 
     fn requeue(&mut self, id: u64, mut entry: TaskEntry, not_before: BootTime) {
         entry.not_before = not_before;
         self.all.insert(id, entry);
-        self.waiting.push_back(id);
+        self.waiting.insert((not_before, id));
+    }
+
+    /// Forgets the creates that cannot be done any more, once this connection has looked for their
+    /// nodes. (A server may have done one of them while there was no connection. If the outage has
+    /// lasted beyond the time of the create, and the session lives, only this look finds the node.)
+    pub(super) fn forget_late(&mut self, now: BootTime) {
+        let is_look = |entry: &TaskEntry| matches!(entry.task, Task::LookAgain { .. });
+        if self.late.is_empty() || self.all.values().any(is_look) {
+            return;
+        }
+        for id in self.late.take_past(now) {
+            self.gone(&id);
+        }
     }
 
     /// The connection is gone: each removal begins anew on the next connection.
@@ -165,28 +181,25 @@ impl Background {
             }
             true
         });
-        let mut ids: Vec<u64> = self.all.keys().copied().collect();
-        ids.sort_unstable();
-        self.waiting = ids.into();
+        for dir in self.late.dirs() {
+            self.add(Task::LookAgain { dir }, now);
+        }
+        self.waiting = self.all.iter().map(|(id, entry)| (entry.not_before, *id)).collect();
     }
 
-    /// The session ends, and with it every ephemeral node that was to be deleted. (The nodes that
-    /// outlive it are deleted just before the close request.)
+    /// The session ends, and with it every node that was to be deleted.
     pub(super) fn drop_all(&mut self) {
         self.all.clear();
         self.waiting.clear();
+        self.late = LateCreates::default();
     }
 }
 
 impl Machine {
     /// Takes a background operation.
     pub(crate) fn add_task(&mut self, task: Task, now: BootTime) {
-        if let Some(ending) = &mut self.ending {
-            // The session is lost, so the sender of the result is dropped. If the close request is
-            // still to be sent, the node is deleted before it.
-            if let Task::Remove(Removal { outlives_session: true, path, .. }) = task {
-                ending.lasting_nodes.push(path);
-            }
+        // The session is lost, so the sender of the result is dropped.
+        if self.is_ending() {
             return;
         }
         self.resume_after_silence(now);
@@ -206,47 +219,45 @@ impl Machine {
         }
         for id in self.background.due(now) {
             let xid = self.new_xid();
-            let Some(entry) = self.background.all.get(&id) else { continue };
-            let noop;
-            let operation = match &entry.task {
-                Task::Remove(removal) => {
-                    noop = self.noop(path::parent(&removal.path));
-                    removal.operation(&noop)
-                }
-                Task::Prune { path } => Some(Operation::Delete { path }),
-                Task::Watch { hold } => Some(Operation::GetData { path: hold.path(), watch: true }),
-                Task::WatchFolder { watch } => {
-                    Some(Operation::GetChildren { path: watch.dir(), watch: true })
-                }
-            };
-            if let Some(operation) = operation {
-                self.to_server = operation.encode(xid, std::mem::take(&mut self.to_server));
-                let op = operation.code();
-                self.sent(xid, op, SentFor::Task(id), now);
+            let Some(entry) = self.background.all.get_mut(&id) else { continue };
+            if let (Task::Remove(removal), true) = (&mut entry.task, self.is_proven) {
+                removal.is_proven();
             }
+            let operation = match &entry.task {
+                Task::Remove(removal) => removal.operation(&self.config.noop),
+                Task::Prune { path, is_ours: false } => Operation::Exists { path },
+                Task::Prune { path, is_ours: true } => Operation::Delete { path, version: Some(0) },
+                Task::Watch { hold } => Operation::GetData { path: hold.path(), watch: true },
+                Task::WatchFolder { watch } => {
+                    Operation::GetChildren { path: watch.dir(), watch: true }
+                }
+                Task::LookAgain { .. } if !self.is_proven => {
+                    Operation::Delete { path: &self.config.noop, version: None }
+                }
+                Task::LookAgain { dir } => Operation::GetChildren { path: dir, watch: false },
+            };
+            self.to_server = operation.encode(xid, std::mem::take(&mut self.to_server));
+            let op = operation.code();
+            self.sent(xid, op, SentFor::Task(id), now);
         }
-    }
-
-    /// The node whose delete is a write without an effect. It is in a directory of our locks, where
-    /// an ACL allows us to delete.
-    pub(super) fn noop(&self, dir: &str) -> String {
-        path::join(dir, &self.config.noop)
     }
 
     /// Takes the answer to the request of a task.
     pub(super) fn task_answered(
         &mut self,
-        id: u64,
+        (id, op): (u64, i32),
         code: i32,
         is_written: bool,
         body: &[u8],
         now: BootTime,
     ) -> Result<(), Malformed> {
+        let is_listed = |code| matches!(code, err::OK | err::NO_NODE);
         let Some(mut entry) = self.background.all.remove(&id) else { return Ok(()) };
         match &mut entry.task {
             Task::Remove(removal) => {
                 let session = self.session.as_ref().map_or(0, |session| session.id);
-                match removal.answered(code, is_written, body, session) {
+                let acknowledged = self.background.acknowledged.get(&removal.path).copied();
+                match removal.answered(code, is_written, body, session, acknowledged) {
                     Ok(next) => self.removal_goes_on(id, entry, next, code, now),
                     Err(e) => {
                         // The caller of this gives the connection up. The task stays for the next
@@ -256,11 +267,19 @@ impl Machine {
                     }
                 }
             }
-            Task::Prune { path } => {
-                if matches!(code, err::OK | err::NO_NODE) {
+            Task::Prune { path, is_ours } => match (code, *is_ours) {
+                (err::OK, false) => {
+                    if let Reply::Stat(stat) = codec::decode(op::EXISTS, body)? {
+                        let path = path.clone();
+                        self.outputs.push_back(Output::MayPrune { task: id, path, stat });
+                        self.background.all.insert(id, entry);
+                    }
+                }
+                (err::OK | err::NO_NODE, _) => {
                     self.outputs.push_back(Output::Pruned(std::mem::take(path)));
                 }
-            }
+                _ => {}
+            },
             Task::WatchFolder { watch } => {
                 let listed = match code {
                     err::OK => match codec::decode(op::GET_CHILDREN, body)? {
@@ -271,6 +290,31 @@ impl Machine {
                 };
                 self.outputs.push_back(Output::FolderListed(watch.clone(), listed));
             }
+            Task::LookAgain { .. } if is_written => self.background.requeue(id, entry, now),
+            Task::LookAgain { dir } if op == op::GET_CHILDREN && is_listed(code) => {
+                let names = if code == err::OK { codec::children(body)? } else { Vec::new() };
+                for removal in self.background.late.take_made(dir, &names) {
+                    if removal.is_named() {
+                        let text =
+                            format!("{}: a create without an answer was done late", removal.path);
+                        self.outputs.push_back(Output::Log(log::Level::Debug, text));
+                    }
+                    self.background.remove(removal, now);
+                }
+            }
+            // The directory cannot be listed. A removal by itself may need no listing, or says so.
+            Task::LookAgain { dir }
+                if matches!(code, err::NO_AUTH | err::AUTH_FAILED | err::TOO_LONG) =>
+            {
+                for removal in self.background.late.take_all(dir) {
+                    self.background.remove(removal, now);
+                }
+            }
+            Task::LookAgain { dir } if self.background.late.dirs().contains(dir) => {
+                let pause = self.timeout() / 8;
+                self.background.requeue(id, entry, now + pause);
+            }
+            Task::LookAgain { .. } => {}
             Task::Watch { hold } => match code {
                 err::OK => {
                     if let Reply::Node(node) = codec::decode(op::GET_DATA, body)? {
@@ -305,50 +349,48 @@ impl Machine {
         match next {
             RemovalNext::SendNow => self.background.requeue(id, entry, now),
             RemovalNext::SendLater => self.background.requeue(id, entry, now + pause),
-            RemovalNext::CheckHolds => {
-                self.outputs.push_back(Output::MayRemove { task: id, path: removal.path.clone() });
-                self.background.all.insert(id, entry);
-            }
             RemovalNext::Gone => {
                 self.background.gone(&removal.id);
-                if removal.renew_parent {
-                    let path = path::parent(&removal.path).to_owned();
-                    self.background.add(Task::Prune { path }, now);
-                }
+                self.background.forget_acknowledged(removal);
                 self.outputs.extend(removal.done.drain(..).map(|done| Output::Done(done, Ok(()))));
+            }
+            // It stays among the pending deletes until it cannot come any more.
+            RemovalNext::Absent => {
+                // T more: if the create is done at the last moment, a write shows that only later.
+                let t = self.timeout();
+                let until = *removal.until.get_or_insert(now + late_bound(t) + t);
+                self.outputs.extend(removal.done.drain(..).map(|done| Output::Done(done, Ok(()))));
+                if let Task::Remove(removal) = entry.task {
+                    self.background.late.add(removal, until);
+                }
             }
             // It stays among the pending deletes, so that our own contenders do not wait for it.
             RemovalNext::Refused => {
                 if !entry.warned {
                     let (path, why, what) = (&removal.path, reason(code), removal.refused());
-                    let end = match removal.outlives_session {
-                        true => "",
-                        false => ", and the server deletes the node when the session ends",
-                    };
                     self.outputs.push_back(Output::warn(format!(
-                        "{path}: {what} ({why}); it is tried again{end}"
+                        "{path}: {what} ({why}); it is tried again, and the server deletes the node when the session ends"
                     )));
                 }
                 entry.warned = true;
                 self.outputs
                     .extend(removal.done.drain(..).map(|done| Output::Done(done, Err(code))));
-                let times = if code == err::TOO_LONG { TOO_LONG_PAUSES } else { REFUSED_PAUSES };
+                let all = u32::try_from(self.background.all.len()).unwrap_or(u32::MAX);
+                let times = match code {
+                    err::TOO_LONG => TOO_LONG_PAUSES,
+                    _ => REFUSED_PAUSES * (1 + all / REFUSED_AT_ONCE),
+                };
                 self.background.requeue(id, entry, now + pause * times);
             }
         }
     }
 
-    /// The answer to `Output::MayRemove`.
-    pub(crate) fn may_remove(&mut self, id: u64, may: bool, now: BootTime) {
+    /// The answer to `Output::MayPrune`.
+    pub(crate) fn may_prune(&mut self, id: u64, may: bool, now: BootTime) {
         if let Some(mut entry) = self.background.all.remove(&id) {
-            let next = match &mut entry.task {
-                Task::Remove(removal) => removal.may_go(may),
-                _ => None,
-            };
-            match next {
-                Some(next) => self.removal_goes_on(id, entry, next, err::OK, now),
-                // The removal began anew meanwhile, on another connection.
-                None => drop(self.background.all.insert(id, entry)),
+            if let (Task::Prune { is_ours, .. }, true) = (&mut entry.task, may) {
+                *is_ours = true;
+                self.background.requeue(id, entry, now);
             }
         }
         self.resume_after_silence(now);

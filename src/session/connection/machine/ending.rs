@@ -21,8 +21,6 @@ impl Machine {
         if self.ending.is_some() {
             return;
         }
-        let mut lasting = self.background.lasting();
-        lasting.extend(self.lasting_creates());
         let until = now + CLOSE_TIMEOUT;
         self.ending = Some(Ending {
             reason,
@@ -30,7 +28,6 @@ impl Machine {
             is_close_sent: false,
             server_knows: false,
             waiters: Vec::new(),
-            lasting_nodes: lasting,
         });
         self.outputs.push_back(Output::Lost(reason));
         self.fail_all(code_of(reason), now);
@@ -62,14 +59,8 @@ impl Machine {
 
     pub(super) fn send_close(&mut self, now: BootTime) {
         self.phase = Phase::Up;
-        // These nodes outlive the session. Their names belong to no other client.
-        let lasting = self.ending.as_mut().map(|ending| {
+        if let Some(ending) = &mut self.ending {
             ending.is_close_sent = true;
-            ending.lasting_nodes.clone()
-        });
-        let lasting = lasting.unwrap_or_default();
-        for path in &lasting {
-            self.send(&Operation::Delete { path }, SentFor::Nobody, now);
         }
         self.send(&Operation::Close, SentFor::Close, now);
     }

@@ -394,22 +394,19 @@ impl HostileWorld {
             let (operation, path);
             let mut removal = None;
             match script.byte() % 7 {
-                kind @ (0 | 1) => {
-                    let mode = [CreateMode::EphemeralSequential, CreateMode::Persistent]
-                        [usize::from(kind)];
+                0 | 1 => {
+                    let mode = CreateMode::EphemeralSequential;
                     path = format!("/d{name}/_c_{id}-lock-");
                     operation =
                         Operation::Create { path: &path, data: b"x", acl: &Acl::Open, mode };
-                    let going = removal.insert(Removal::of_create(&path, &id));
-                    going.outlives_session = kind == 1;
+                    removal = Some(Removal::of_create(&path, &id));
                 }
                 2 => {
                     path = format!("/d{name}/lock");
                     let mode = CreateMode::Ephemeral;
                     operation =
                         Operation::Create { path: &path, data: b"x", acl: &Acl::Open, mode };
-                    let going = removal.insert(Removal::signed(path.clone(), id, None));
-                    going.may_exist = script.flag();
+                    removal = Some(Removal::signed(path.clone(), id, None));
                 }
                 kind => {
                     path = format!("/c{name}");
@@ -466,22 +463,18 @@ impl HostileWorld {
     fn delete(&mut self, script: &mut Script<'_>) {
         let name = self.name();
         self.tasks += 1;
-        let (id, outlives_session) = (format!("{name:032x}"), script.flag());
+        let (id, is_ours) = (format!("{name:032x}"), script.flag());
         let path = format!("/t{name}/_c_{id}-lock-0000000001");
         let task = match script.byte() % 3 {
-            0 => Task::Prune { path },
-            n => {
-                let mut removal = Removal::named(path, id);
-                (removal.renew_parent, removal.outlives_session) = (n == 1, outlives_session);
-                Task::Remove(removal)
-            }
+            0 => Task::Prune { path, is_ours },
+            _ => Task::Remove(Removal::named(path, id)),
         };
         self.rig.add_task(task);
     }
 
     fn prove(&mut self) {
         let (done, proven) = bounded(1);
-        self.rig.with(|m, now| m.prove("/i".to_owned(), done, now));
+        self.rig.with(|m, now| m.prove(done, now));
         self.proofs.push((proven, self.rig.now));
     }
 

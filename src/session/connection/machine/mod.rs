@@ -10,6 +10,7 @@ mod background;
 mod ending;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
+mod late;
 mod removal;
 mod requests;
 #[cfg(any(test, fuzzing))]
@@ -19,7 +20,7 @@ mod server_side;
 mod tests;
 mod timing;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ use crate::world::{HashSet, Sender};
 use zk_wire::Malformed;
 use zk_wire::code::{err, op, xid};
 use zk_wire::frame::{FrameOrHead, Frames, HEAD};
-use zk_wire::record::{ConnectReply, ConnectRequest, ReplyHeader, Writer};
+use zk_wire::record::{ConnectReply, ConnectRequest, ReplyHeader, Stat, Writer};
 
 /// How long a closing session tries to close itself at the server.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(700);
@@ -54,8 +55,18 @@ pub(crate) struct MachineConfig {
     pub(crate) is_observed: bool,
     /// If all servers refuse the session for this long, it is given up.
     pub(crate) after_data_loss: Option<Duration>,
-    /// The name of a node that never exists: a delete of it is a write without an effect.
+    /// A delete of the node at this path is a write without an effect ([`noop`]).
     pub(crate) noop: String,
+}
+
+/// The path of a node whose parent never exists: a delete of it is a write without an effect.
+///
+/// No ACL can refuse it, since an absent parent has none: each server leaves the delete to the
+/// leader, which answers NoNode and commits that. In a folder that exists, a server with eager ACL
+/// checks could refuse the delete by itself, which proves nothing. Then one folder without the
+/// permission DELETE would cost all locks of the session their lease.
+pub(crate) fn noop(chroot: &str, fresh_id: &str) -> String {
+    format!("{chroot}/zk-mutex-no-op-{fresh_id}/none")
 }
 
 /// The result of a release: an error is ZooKeeper's code of a final refusal. If the sender is
@@ -112,18 +123,19 @@ pub(crate) enum Output {
     /// A watched list of children was read, together with the pending deletes; `None` if it could
     /// not be listed.
     FolderListed(Arc<FolderWatch>, Option<(Listing, Arc<HashSet<String>>)>),
-    /// A line for the log. The machine does not write it itself: a logger may block, and the
-    /// machine is used under a lock.
+    /// A line for the log. The machine does not write it itself: calling threads use the machine
+    /// too, under a lock, and what they log goes to the logger, which may block.
     Log(log::Level, String),
     /// These holds are marked as lost: the callbacks of their holders must be run.
     TellLoss(Vec<Arc<LeasedNode>>),
-    /// This node was deleted because it was empty, or does not exist.
+    /// This folder was deleted because it was empty, or does not exist.
     Pruned(String),
-    /// A node may be removed only if no hold stands on this path. The owner answers with
-    /// [`Machine::may_remove`].
-    MayRemove {
+    /// A folder may be deleted only if it is still as this session made it. The owner, which knows
+    /// that, answers with [`Machine::may_prune`].
+    MayPrune {
         task: u64,
         path: String,
+        stat: Stat,
     },
 }
 
@@ -152,12 +164,14 @@ pub(crate) struct Machine {
     heard: Heard,
     proof: Proof,
     last_sent: BootTime,
-    /// When a request that the leader serves was last sent: a write or a `sync`.
+    /// When a request that the leader serves was last sent: a write, or a `sync` of our own.
     last_ordered: BootTime,
     /// When this connection began to carry the session.
     up_since: BootTime,
     /// This connection carries the session, and the first `tick` has not run since.
     is_new: bool,
+    /// A write was acknowledged on this connection.
+    is_proven: bool,
     /// When the last bytes of an answer came that is skipped because it is too long.
     skipped_at: BootTime,
     /// For the owner of the machine: bytes to write, the reason to close the socket, and the
@@ -194,8 +208,6 @@ struct Ending {
     /// The server has ended the session.
     server_knows: bool,
     waiters: Vec<Sender<bool>>,
-    /// Nodes to delete that would outlive the session.
-    lasting_nodes: Vec<String>,
 }
 
 struct Outstanding {
@@ -209,8 +221,8 @@ struct Outstanding {
 /// is left out if an earlier request shows almost as much. `heard` says why both are needed.
 struct Proof {
     begun: BootTime,
-    /// The directory of the write, while an answer to the `sync` or the write is missing.
-    under_way: Option<String>,
+    /// An answer to the `sync` or the write is missing.
+    is_under_way: bool,
     /// The callers that wait until the lease is fresh, oldest first.
     waiters: Vec<LeaseWaiter>,
 }
@@ -231,8 +243,6 @@ enum SentFor {
 
 /// A caller that waits until the lease is fresh.
 struct LeaseWaiter {
-    /// A directory of the caller's locks.
-    dir: String,
     since: BootTime,
     done: Sender<Outcome>,
 }
@@ -251,7 +261,7 @@ impl Machine {
         Machine {
             background: Background::default(),
             heard: Heard::new(),
-            proof: Proof { begun: now, under_way: None, waiters: Vec::new() },
+            proof: Proof { begun: now, is_under_way: false, waiters: Vec::new() },
             config,
             phase: Phase::Down,
             session: None,
@@ -268,6 +278,7 @@ impl Machine {
             last_ordered: now,
             up_since: now,
             is_new: false,
+            is_proven: false,
             skipped_at: now,
             to_server: Vec::new(),
             cut: None,
@@ -345,15 +356,24 @@ impl Machine {
     /// Counts its entries, for the simulation.
     #[cfg(zk_sim)]
     pub(crate) fn add_kept(&self, kept: &mut crate::observed::Kept) {
-        kept.pending_deletes = self.background.pending.len();
+        kept.late_creates = self.background.late.len();
+        kept.pending_deletes = self.background.pending.len() - kept.late_creates;
         kept.background = self.background.len();
+        kept.common_names = self.background.acknowledged.len();
         kept.callers = self.batches.len();
         kept.in_flight =
             self.outstanding.iter().filter(|flight| flight.sent_for != SentFor::Nobody).count();
         kept.proofs = self.proof.waiters.len();
     }
 
-    /// The ids of our own nodes that are to be deleted and may still exist.
+    /// The pending deletes without the creates that have made no node so far.
+    pub(crate) fn deletes_under_way(&self) -> HashSet<String> {
+        let late = self.background.late.ids();
+        let pending = self.background.pending.iter();
+        pending.filter(|id| !late.contains(id.as_str())).cloned().collect()
+    }
+
+    /// The ids of our own nodes that are to be deleted and may still exist, or may still be made.
     pub(crate) fn pending_deletes(&self) -> Arc<HashSet<String>> {
         self.background.pending.clone()
     }

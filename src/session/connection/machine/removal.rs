@@ -4,23 +4,55 @@
 //! If the node's name contains an id of ours, no other client makes a node of that name. The node
 //! is deleted by its name, and the delete is sent again until it is acknowledged. If the answer to
 //! the create was lost, only the beginning of the name is known, so the node must be found in a
-//! listing first. If other clients may make a node of the same name, a delete that is sent again on
-//! another connection could delete the node of the next holder.
+//! listing first. A removal takes these steps, on each connection from the beginning:
 //!
-//! In the last two cases a removal takes the same steps, on each connection from the beginning:
-//!
-//! 1. A write is acknowledged. After it, no request of ours from an earlier connection can still be
-//!    done, because ZooKeeper refuses the requests of a session that has moved.
+//! 1. A write was acknowledged on this connection. After it, all requests of ours that were sent to
+//!    this server on earlier connections are done: a server forwards the requests of its clients in
+//!    order.
 //! 2. A listing or a read shows our node.
 //! 3. The node is deleted.
 //!
-//! One danger remains: within the last step another client may delete a node with a common name and
-//! make its own.
+//! # A node that was not found may still come
 //!
-//! A node with a common name is ours if our session owns it and its czxid is the one that we know.
-//! If we know no czxid, because the answer to the create was lost, the nonce in the node's data
-//! decides. If another client has overwritten that data, the session alone decides, as long as no
-//! hold of this session stands on the path.
+//! Step 1 says nothing about requests that were sent to *another* server. ZooKeeper refuses the
+//! requests of a session that come through any server but the session's owner. The owner is the
+//! server through which the leader got the last REVALIDATE, which a server sends for each connect
+//! request (`Learner.validateSession`, `LearnerZooKeeperServer.revalidateSession`,
+//! `SessionTrackerImpl.checkSession`). So a create that was sent to the server F is done late if a
+//! REVALIDATE of F reaches the leader after the session has moved on, and before the create. That
+//! happens in two ways:
+//!
+//! - We give up a handshake at F and dial F again. The answer to the first REVALIDATE completes the
+//!   second connection (`Learner.pendingRevalidations` keeps one connection for each session).
+//!   Then the stream from F to the leader stops, with the second REVALIDATE and the create in it.
+//!   We move on to another server, and the stream goes on.
+//! - The stream from F to the leader is full, and the create waits in F for the thread that writes
+//!   there (`FollowerRequestProcessor`). We dial F again. The thread that serves the connect
+//!   request writes the REVALIDATE itself, so it may pass the create.
+//!
+//! No later answer of another server shows that this cannot happen any more. But when it happens,
+//! F becomes the owner. So our next write on the present connection is refused (SESSION_MOVED), and
+//! the session is attached anew. Hence a create whose node was not found [stays known](super::late)
+//! for the time [`late_bound`]: the session sends a write from time to time, and looks for the node
+//! again on each further connection. After that time the create cannot be done: the servers give up
+//! a stream between them that stands still for syncLimit ticks.
+//!
+//! # A node with a common name
+//!
+//! Other clients may make a node of the same name. Such a node is ours if our session owns it and
+//! its czxid is the one that we know. If we know no czxid, because the answer to the create was
+//! lost, the nonce in the node's data decides. If the nonce was overwritten, a node of our session is
+//! ours, unless it is the node of a later create, which was acknowledged.
+//!
+//! A delete that comes late could hit the node of the next holder, and a third client would get the
+//! lock beside that holder. So a delete of such a node names the node's version, and the node gets
+//! a version first that a new node does not have: a write, whose answer also shows once more that
+//! the node is ours. A late delete is then refused, because the next holder's node has version 0:
+//! nobody writes to it before it is released, unless by hand.
+//! The write itself may come late, too, and hit the next holder's node. So what it writes does not
+//! count as a nonce: that would make the other node look like this one. And for each write that has
+//! got no answer the delete names a higher version, which the next holder's node cannot have by
+//! them.
 
 use super::*;
 use crate::session::connection::codec::{Node, Operation, Reply};
@@ -36,11 +68,14 @@ pub(crate) struct Removal {
     pub(crate) id: String,
     known: KnownPart,
     step: RemovalStep,
-    /// An earlier create than this removal's own may have made the node.
-    pub(crate) may_exist: bool,
-    /// After the node, delete its parent too, if that is empty.
-    pub(crate) renew_parent: bool,
-    pub(crate) outlives_session: bool,
+    /// The nodes that the listing shows under our id and that were not looked at yet. Full paths.
+    found: Vec<String>,
+    /// The node of this create was found: the create was done, and cannot be done once more.
+    was_done: bool,
+    /// So many writes of `RemovalStep::Write` have got no answer. They may still be done.
+    lost_writes: i32,
+    /// When the create cannot be done any more, once a removal has found no node.
+    pub(super) until: Option<BootTime>,
     /// The callers that wait for the outcome.
     pub(crate) done: Vec<Sender<Outcome>>,
 }
@@ -56,23 +91,36 @@ enum KnownPart {
     Shared(Option<i64>),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum RemovalStep {
     Prove,
+    /// List the directory, or read the node with a common name.
     Read,
-    /// Only the session shows that the node is ours: check that no hold stands on it.
-    CheckHolds,
-    Delete,
+    /// Read the last node in `found`.
+    ReadFound,
+    /// Give the node with a common name a version that the next holder's node does not have.
+    Write(Seen),
+    /// Delete the node, if it has this version.
+    Delete(Option<i32>),
+}
+
+/// A node with a common name, as a read has shown it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    czxid: i64,
+    version: i32,
+    /// The data that is written to it.
+    data: Vec<u8>,
 }
 
 /// What follows from an answer.
 pub(super) enum RemovalNext {
     /// Send the next request at once.
     SendNow,
-    /// Check whether a hold stands on the path; `may_go` gets the result.
-    CheckHolds,
     /// Our node does not exist, and no request can still make it.
     Gone,
+    /// Our node does not exist. But its create, whose answer was lost, may still be done.
+    Absent,
     /// The server refused it. Try again, but seldom: somebody must change an ACL first.
     Refused,
     /// Try again a little later.
@@ -96,15 +144,15 @@ impl Removal {
     }
 
     fn new(path: String, id: String, known: KnownPart) -> Self {
-        let (may_exist, renew_parent, outlives_session) = (false, false, false);
         let mut removal = Removal {
             path,
             id,
             known,
             step: RemovalStep::Prove,
-            may_exist,
-            renew_parent,
-            outlives_session,
+            found: Vec::new(),
+            was_done: !matches!(known, KnownPart::Prefix | KnownPart::Shared(None)),
+            lost_writes: 0,
+            until: None,
             done: Vec::new(),
         };
         removal.restart();
@@ -116,21 +164,47 @@ impl Removal {
         !matches!(self.known, KnownPart::Shared(_))
     }
 
+    /// The czxid of the node, if it has a common name and the czxid is known.
+    pub(super) fn czxid(&self) -> Option<i64> {
+        match self.known {
+            KnownPart::Shared(czxid) => czxid,
+            KnownPart::FullPath | KnownPart::Prefix => None,
+        }
+    }
+
     /// The create has made this node.
-    pub(super) fn made(self, path: &str) -> Self {
-        let known = if self.is_named() { KnownPart::FullPath } else { self.known };
-        let mut removal = Removal { path: path.to_owned(), known, ..self };
+    pub(super) fn made(self, path: &str, czxid: i64) -> Self {
+        let known =
+            if self.is_named() { KnownPart::FullPath } else { KnownPart::Shared(Some(czxid)) };
+        let mut removal = Removal { path: path.to_owned(), known, was_done: true, ..self };
         removal.restart();
         removal
     }
 
     /// Begins anew: the connection is gone, and nothing that was seen on it counts.
     pub(super) fn restart(&mut self) {
-        self.step = if self.known == KnownPart::FullPath {
-            RemovalStep::Delete
-        } else {
-            RemovalStep::Prove
+        self.found.clear();
+        self.lost_writes += i32::from(matches!(self.step, RemovalStep::Write(_)));
+        self.step = match self.known {
+            KnownPart::FullPath => RemovalStep::Delete(None),
+            KnownPart::Prefix | KnownPart::Shared(_) => RemovalStep::Prove,
         };
+    }
+
+    /// A write was acknowledged on this connection.
+    pub(super) fn is_proven(&mut self) {
+        if self.step == RemovalStep::Prove {
+            self.step = RemovalStep::Read;
+        }
+    }
+
+    /// Whether the create can have made one of these nodes of its directory.
+    pub(super) fn may_have_made(&self, names: &[&str]) -> bool {
+        let own = path::name(&self.path);
+        names.iter().any(|name| match self.is_named() {
+            true => is_made_by(own, name),
+            false => *name == own,
+        })
     }
 
     /// The text that says which step was refused.
@@ -141,92 +215,178 @@ impl Removal {
         }
     }
 
-    /// The next request, if it is time for one. The delete of `noop` is a write without an effect.
-    pub(super) fn operation<'a>(&'a self, noop: &'a str) -> Option<Operation<'a>> {
-        match (self.step, self.known) {
-            (RemovalStep::Prove, _) => Some(Operation::Delete { path: noop }),
-            (RemovalStep::Read, KnownPart::Prefix) => {
-                Some(Operation::GetChildren { path: path::parent(&self.path), watch: false })
+    /// The next request. The delete of `noop` is a write without an effect.
+    pub(super) fn operation<'a>(&'a self, noop: &'a str) -> Operation<'a> {
+        match &self.step {
+            RemovalStep::Prove => Operation::Delete { path: noop, version: None },
+            RemovalStep::Read if self.known == KnownPart::Prefix => {
+                Operation::GetChildren { path: path::parent(&self.path), watch: false }
             }
-            (RemovalStep::Read, _) => Some(Operation::GetData { path: &self.path, watch: false }),
-            (RemovalStep::CheckHolds, _) => None,
-            (RemovalStep::Delete, _) => Some(Operation::Delete { path: &self.path }),
+            RemovalStep::Read | RemovalStep::ReadFound => {
+                Operation::GetData { path: self.node(), watch: false }
+            }
+            RemovalStep::Write(Seen { version, data, .. }) => {
+                Operation::SetData { path: self.node(), data, version: Some(*version) }
+            }
+            RemovalStep::Delete(version) => {
+                Operation::Delete { path: self.node(), version: *version }
+            }
         }
+    }
+
+    /// The node that is looked at now.
+    fn node(&self) -> &str {
+        self.found.last().unwrap_or(&self.path)
     }
 
     /// Takes the answer to the last request. `is_written` says that the request is a write and the
     /// leader has acknowledged it; a server without a leader can give the same code, which shows
-    /// nothing. `session` is the id of our session.
+    /// nothing. `session` is the id of our session, and `acknowledged` the czxid of the last node of
+    /// this path whose create was acknowledged.
     pub(super) fn answered(
         &mut self,
         code: i32,
         is_written: bool,
         body: &[u8],
         session: i64,
+        acknowledged: Option<i64>,
     ) -> Result<RemovalNext, Malformed> {
-        let step = self.step;
-        self.restart();
-        Ok(match (step, code) {
-            (RemovalStep::Prove, _) if is_written => {
-                self.go_on(RemovalStep::Read, RemovalNext::SendNow)
-            }
-            (RemovalStep::Read, err::OK) if self.known == KnownPart::Prefix => self.listed(body)?,
+        let step = std::mem::replace(&mut self.step, RemovalStep::Prove);
+        let is_listing = step == RemovalStep::Read && self.known == KnownPart::Prefix;
+        let next = match (step, code) {
+            (RemovalStep::Prove, _) if is_written => self.go_on(RemovalStep::Read),
+            (RemovalStep::Read, err::OK) if is_listing => self.listed(body)?,
+            (RemovalStep::Read, err::NO_NODE) => self.not_found(),
             (RemovalStep::Read, err::OK) => match codec::decode(op::GET_DATA, body)? {
-                Reply::Node(node) => self.seen(&node, session),
-                _ => RemovalNext::Gone,
+                Reply::Node(node) => self.seen(node, session, acknowledged),
+                _ => RemovalNext::SendLater,
             },
-            (RemovalStep::Read, err::NO_NODE) => RemovalNext::Gone,
-            (RemovalStep::Delete, err::OK | err::NO_NODE) if is_written => RemovalNext::Gone,
+            (RemovalStep::ReadFound, err::OK) => match codec::decode(op::GET_DATA, body)? {
+                // Somebody has made a node with our id in its name.
+                Reply::Node(node) if node.stat.owner != session => self.next_found(),
+                _ => {
+                    self.was_done = true;
+                    self.go_on(RemovalStep::Delete(None))
+                }
+            },
+            (RemovalStep::ReadFound, err::NO_NODE) => self.next_found(),
+            // The id is fresh, so a node with it that cannot be read is ours, too.
+            (RemovalStep::ReadFound, err::NO_AUTH | err::TOO_LONG) => {
+                self.was_done = true;
+                self.go_on(RemovalStep::Delete(None))
+            }
+            (RemovalStep::Write(seen), err::OK) => match codec::decode(op::SET_DATA, body)? {
+                // Each lost write may still come, and give the next holder's node a version more.
+                Reply::Stat(stat) if stat.owner == session && stat.czxid == seen.czxid => {
+                    let version = stat.version;
+                    let is_enough = version > self.lost_writes;
+                    self.go_on(match is_enough {
+                        true => RemovalStep::Delete(Some(version)),
+                        false => RemovalStep::Write(Seen { version, ..seen }),
+                    })
+                }
+                _ => self.not_found(), // our node was deleted behind the read
+            },
+            (RemovalStep::Write(_), err::NO_NODE) if is_written => self.not_found(),
+            // Somebody has written to the node behind the read: read it again.
+            (RemovalStep::Write(_) | RemovalStep::Delete(Some(_)), err::BAD_VERSION) => {
+                self.go_on(RemovalStep::Read)
+            }
+            // An ACL or a quota forbids the write. The delete then names the version that the node
+            // has, and could hit the next holder's node if it came late (`Acl` says so).
+            (RemovalStep::Write(seen), code) if !is_passing(code) => {
+                self.go_on(RemovalStep::Delete(Some(seen.version)))
+            }
+            (RemovalStep::Delete(_), err::OK | err::NO_NODE) if is_written => self.next_found(),
             (
-                RemovalStep::Read | RemovalStep::Delete,
+                RemovalStep::Read | RemovalStep::Delete(_),
                 err::NO_AUTH | err::AUTH_FAILED | err::NOT_EMPTY | err::TOO_LONG,
             ) => RemovalNext::Refused,
             _ => RemovalNext::SendLater,
-        })
+        };
+        if matches!(next, RemovalNext::Refused | RemovalNext::SendLater) {
+            self.restart();
+        }
+        Ok(next)
     }
 
-    /// Takes the result of `CheckHolds`: `may` says that no hold stands on the path. `None`: the
-    /// removal began anew meanwhile.
-    pub(super) fn may_go(&mut self, may: bool) -> Option<RemovalNext> {
-        let next = if may { RemovalNext::SendNow } else { RemovalNext::Gone };
-        (self.step == RemovalStep::CheckHolds).then(|| self.go_on(RemovalStep::Delete, next))
-    }
-
-    fn go_on(&mut self, step: RemovalStep, next: RemovalNext) -> RemovalNext {
+    fn go_on(&mut self, step: RemovalStep) -> RemovalNext {
         self.step = step;
-        next
+        RemovalNext::SendNow
+    }
+
+    /// The node does not exist, or not any more.
+    fn not_found(&self) -> RemovalNext {
+        if self.was_done { RemovalNext::Gone } else { RemovalNext::Absent }
     }
 
     /// Takes the listing, which contains the node if the create was done.
     fn listed(&mut self, body: &[u8]) -> Result<RemovalNext, Malformed> {
         let (dir, prefix) = (path::parent(&self.path), path::name(&self.path));
-        let Some(name) = codec::children(body)?.into_iter().find(|name| is_made_by(prefix, name))
-        else {
-            return Ok(RemovalNext::Gone);
-        };
-        (self.path, self.known) = (path::join(dir, name), KnownPart::FullPath);
-        Ok(self.go_on(RemovalStep::Delete, RemovalNext::SendNow))
+        let names = codec::children(body)?.into_iter();
+        self.found = names
+            .filter(|name| is_made_by(prefix, name))
+            .map(|name| path::join(dir, name))
+            .collect();
+        Ok(self.look_at_found())
+    }
+
+    /// Goes on to the next node that the listing has shown.
+    fn next_found(&mut self) -> RemovalNext {
+        self.found.pop();
+        self.look_at_found()
+    }
+
+    fn look_at_found(&mut self) -> RemovalNext {
+        match self.found.is_empty() {
+            true => self.not_found(),
+            false => self.go_on(RemovalStep::ReadFound),
+        }
     }
 
     /// Takes the node that exists on the path now.
-    fn seen(&mut self, node: &Node, session: i64) -> RemovalNext {
-        let is_ours = match (self.known, nonce::split(&node.data).0) {
-            _ if node.stat.owner != session => false,
+    fn seen(&mut self, node: Node, session: i64, acknowledged: Option<i64>) -> RemovalNext {
+        let Node { data, stat } = node;
+        let is_ours = match (self.known, nonce::split(&data).0) {
+            _ if stat.owner != session => false,
             // Another client may have overwritten the data, but the czxid stays.
-            (KnownPart::Shared(Some(known)), _) => known == node.stat.czxid,
+            (KnownPart::Shared(Some(known)), _) => known == stat.czxid,
             (_, Some(nonce)) => nonce == self.id,
-            // Another client has overwritten the data before we knew the czxid. If this session
-            // owns the node, the node is ours, unless a later attempt of this session made it. If
-            // that attempt holds the lock by now, the check finds its hold. If it is only about to
-            // hold, its watch reports that the node is gone, and it begins anew.
-            (_, None) => return self.go_on(RemovalStep::CheckHolds, RemovalNext::CheckHolds),
+            // Another client, or a late write of an earlier removal, has overwritten the data. The
+            // node is of a lost create, unless its create was acknowledged: then its caller, its
+            // hold or its own removal sees to it.
+            (_, None) => acknowledged != Some(stat.czxid),
         };
-        if is_ours {
-            self.go_on(RemovalStep::Delete, RemovalNext::SendNow)
-        } else {
-            RemovalNext::Gone
+        if !is_ours {
+            return self.not_found();
         }
+        if nonce::split(&data).0.is_some() {
+            // The write below takes the nonce away. From now on the czxid identifies the node.
+            self.known = KnownPart::Shared(Some(stat.czxid));
+            self.was_done = true;
+        }
+        let data = nonce::released_data(&self.id);
+        self.go_on(RemovalStep::Write(Seen { czxid: stat.czxid, version: stat.version, data }))
     }
+}
+
+/// ZooKeeper's codes of requests that it did not do for lack of time.
+const THROTTLED: i32 = -127;
+const OPERATION_TIMEOUT: i32 = -7;
+
+/// How long a create whose answer was lost may still be done, at the longest, after a removal has
+/// found no node. `timeout` is the session's.
+///
+/// A leader and a follower end the stream between them when it is silent for syncLimit ticks
+/// (`Learner.connectToLeader` and `LearnerHandler.run` set that time on their sockets). A session
+/// timeout has two ticks at least, so this covers a syncLimit of 20 and more.
+pub(super) fn late_bound(timeout: Duration) -> Duration {
+    (timeout * 10).max(Duration::from_secs(60))
+}
+
+/// Whether the same request may succeed a little later.
+fn is_passing(code: i32) -> bool {
+    matches!(code, err::CONNECTION_LOSS | err::SESSION_MOVED | THROTTLED | OPERATION_TIMEOUT)
 }
 
 /// Whether a create of `prefix`, numbered by the server or not, can have made the node `name`.

@@ -32,10 +32,6 @@ struct BatchRequest {
     at: usize,
     /// The removal of the node that this request may make. It is used if the caller does not get
     /// the node.
-    ///
-    /// If the answer is lost and the caller is still there, only a node with a name of its own is
-    /// removed here. A node whose name others use too is left to the caller, which creates it again
-    /// or removes it.
     removal: Option<Removal>,
     answer: Option<Result<Reply, CallError>>,
 }
@@ -102,9 +98,13 @@ impl Machine {
 
     pub(super) fn sent(&mut self, xid: i32, op: i32, sent_for: SentFor, now: BootTime) {
         let stamp = self.heard.send(now);
+        // A caller's `sync` is no step of a renewal. If it counted here, a caller that tries for a
+        // lock again and again would put each renewal off, and other callers would find the lease
+        // too short to be granted a lock.
+        let is_callers = matches!(sent_for, SentFor::Batch { .. });
         self.outstanding.push_back(Outstanding { xid, op, stamp, sent_for });
         self.last_sent = now;
-        if op::is_write(op) || op == op::SYNC {
+        if op::is_write(op) || op == op::SYNC && !is_callers {
             self.last_ordered = now;
         }
     }
@@ -159,18 +159,13 @@ impl Machine {
         submitted.batch.answer_to = AnswerTo::Nobody;
         if let Ok(at) = self.unsent.binary_search(&number) {
             self.unsent.remove(at);
-            let requests =
-                self.batches.remove(&number).map(|b| b.batch.requests).unwrap_or_default();
-            // These creates were never sent. But earlier creates with the same nonce may have been
-            // sent.
-            let removals = requests.into_iter().filter_map(|part| part.removal);
-            removals.filter(|of| of.may_exist).for_each(|of| self.background.remove(of, now));
+            self.batches.remove(&number); // its requests were never sent
         } else {
             for part in &submitted.batch.requests {
                 match (&part.answer, &part.removal) {
                     (None, Some(removal)) => self.background.expect(&removal.id),
-                    // A failed create of a node with a name of its own was settled when it failed.
-                    (Some(answer), Some(removal)) if answer.is_ok() || !removal.is_named() => {
+                    // A failed create was settled when it failed.
+                    (Some(answer), Some(removal)) if answer.is_ok() => {
                         self.background.settle(removal.clone(), answer, now);
                     }
                     _ => {}
@@ -210,11 +205,13 @@ impl Machine {
         };
         let Some(part) = batch.requests.get_mut(part) else { return Ok(()) };
         if let Some(removal) = &part.removal {
+            if let (Ok(Reply::Created(path, czxid)), false) = (&answer, removal.is_named()) {
+                self.background.acknowledged.insert(path.clone(), *czxid);
+            }
             let has_left = matches!(batch.answer_to, AnswerTo::Nobody);
-            // If the outcome is unknown, a node with a name of its own is deleted, whatever the
-            // caller does next.
+            // If the outcome is unknown, the node is deleted, whatever the caller does next.
             let is_lost = *is_sent && answer.as_ref().is_err_and(is_uncertain);
-            if has_left || is_lost && removal.is_named() {
+            if has_left || is_lost {
                 self.background.settle(removal.clone(), &answer, now);
             }
         }
@@ -297,14 +294,6 @@ impl Machine {
                 let _ = self.batch_answered((number, part), 0, header, &[], now);
             }
         }
-    }
-
-    /// The nodes that outstanding creates may still make and that would outlive the session.
-    pub(super) fn lasting_creates(&self) -> impl Iterator<Item = String> {
-        let requests = self.batches.values().flat_map(|submitted| &submitted.batch.requests);
-        let open =
-            requests.filter(|part| part.answer.is_none()).filter_map(|part| part.removal.as_ref());
-        open.filter(|removal| removal.outlives_session).map(|removal| removal.path.clone())
     }
 
     /// The time at which the oldest request has waited for T/6.

@@ -11,6 +11,8 @@ use zk_wire::code::event;
 use zk_wire::record::{Reader, request_header, watch_event};
 
 pub(super) const T: Duration = Duration::from_secs(24);
+/// The path of the write without an effect.
+pub(super) const NOOP: &str = "/no-op/none";
 pub(super) const MS: Duration = Duration::from_millis(1);
 
 /// The machine, with the parts of the event loop and of the generation that it needs.
@@ -49,7 +51,7 @@ impl Rig {
             tick: None,
             is_observed: false,
             after_data_loss: None,
-            noop: "noop".into(),
+            noop: NOOP.into(),
         };
         Rig {
             machine: Machine::new(config, now),
@@ -120,7 +122,7 @@ impl Rig {
         }
         let lease =
             LeaseStatus { end: self.lease.needed_end(), is_fresh: self.lease.is_fresh(self.now) };
-        let next = self.machine.tick(lease, &|| self.lease.a_directory(), self.now);
+        let next = self.machine.tick(lease, self.now);
         let watch =
             if self.machine.is_up() { self.lease.next_watch(self.machine.epoch()) } else { None };
         [next, watch].into_iter().flatten().min()
@@ -168,9 +170,9 @@ impl Rig {
                 hold.note_data(&data)
             }
             Output::HoldRead(hold, _) => self.lease.node_gone(&hold, self.now),
-            Output::MayRemove { task, path } => {
-                let may = self.lease.leased_node(&path).is_none();
-                self.machine.may_remove(task, may, self.now);
+            Output::MayPrune { task, stat, .. } => {
+                let may = stat.owner != 0;
+                self.machine.may_prune(task, may, self.now);
             }
             Output::Log(_, line) => self.logged.push(line),
             Output::FolderListed(..)
@@ -334,9 +336,13 @@ pub(super) fn without_xids(sent: &[Sent]) -> Vec<(i32, &str)> {
 
 /// The body of the answer to a read of a node, or to a create: then `data` is the node's path.
 pub(super) fn node(data: &[u8], czxid: i64, owner: i64) -> Vec<u8> {
-    let stat =
-        Writer::bare().buffer(data).i64(czxid).i64(0).i64(0).i64(0).i32(0).i32(0).i32(0).i64(owner);
-    stat.i32(0).i32(0).i64(0).body()
+    node_of_version(data, czxid, owner, 0)
+}
+
+/// The same, of a node that was written to so many times.
+pub(super) fn node_of_version(data: &[u8], czxid: i64, owner: i64, version: i32) -> Vec<u8> {
+    let stat = Writer::bare().buffer(data).i64(czxid).i64(0).i64(0).i64(0).i32(version);
+    stat.i32(0).i32(0).i64(owner).i32(0).i32(0).i64(0).body()
 }
 
 /// The body of a listing with these names.

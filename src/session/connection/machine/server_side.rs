@@ -16,6 +16,7 @@ impl Machine {
             return;
         }
         self.phase = Phase::Handshake(now);
+        self.is_proven = false;
         self.from_server.clear();
         self.to_server.clear();
         let (session_id, password) = match &self.session {
@@ -111,6 +112,7 @@ impl Machine {
             _ => Answer::Local,
         };
         let is_written = self.heard.answer(&request.stamp, answer, header.zxid, now);
+        self.is_proven |= is_written;
         if let Some(heard) = request.stamp.relayed.filter(|_| is_written) {
             self.outputs.push_back(Output::Heard(heard));
         }
@@ -126,7 +128,9 @@ impl Machine {
             SentFor::Nobody => {}
             SentFor::Close => self.over(true),
             SentFor::Proof => self.proof_answered(request.op, header.err, now),
-            SentFor::Task(task) => self.task_answered(task, header.err, is_written, body, now)?,
+            SentFor::Task(task) => {
+                self.task_answered((task, request.op), header.err, is_written, body, now)?;
+            }
             SentFor::Batch { number, part } => {
                 self.batch_answered((number, part), request.op, header, body, now)?;
             }
@@ -179,8 +183,7 @@ impl Machine {
                 if timeout < session.timeout {
                     let ms = timeout.as_millis();
                     session.timeout = timeout;
-                    // This output comes before the log line: a logger may block, and holds would
-                    // stand too long meanwhile.
+                    // The shorter lease counts before anything else is done.
                     self.outputs.push_back(Output::Shortened { timeout });
                     self.outputs.push_back(Output::warn(format!(
                         "session 0x{:x}: this server grants a timeout of {ms} ms only; it counts from now on (let all servers of the ensemble grant the same)",
@@ -202,16 +205,12 @@ impl Machine {
         }
         self.last_ordered = sent;
         self.heard.attached(self.lag(), sent, now);
-        match &self.ending {
-            Some(Ending { reason: LossReason::AuthFailed, .. }) => {}
-            // A close without deletes needs no credentials.
-            Some(ending) if ending.lasting_nodes.is_empty() => {}
-            _ => self.send_credentials(now),
-        }
+        // A close needs no credentials.
         if self.is_ending() {
             self.send_close(now);
             return Ok(());
         }
+        self.send_credentials(now);
         self.phase = Phase::Auth(now, self.config.auth.len());
         self.up_if_authenticated(now);
         Ok(())
@@ -347,7 +346,7 @@ impl Machine {
         self.cut = Some(reason);
         self.from_server.clear();
         self.to_server.clear();
-        self.proof.under_way = None;
+        self.proof.is_under_way = false;
         // Their callers wait for the next connection by the retry policy.
         self.proof.waiters.clear();
         self.background.cut(now);

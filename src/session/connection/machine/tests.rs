@@ -10,7 +10,8 @@ use crate::session::nonce;
 use crossbeam_channel::{Receiver, bounded};
 use proptest::prelude::*;
 use zk_wire::code::event;
-use zk_wire::record::{Reader, request_header};
+use zk_wire::path;
+use zk_wire::record::Reader;
 
 use self::background::{THROTTLED, sweep};
 
@@ -118,7 +119,7 @@ fn a_held_lock_keeps_its_lease_by_writes_and_reads_do_not() {
         rig.pass_time(T / 48);
         for (xid, op, path) in rig.sent() {
             match op {
-                op::DELETE => assert_eq!(path, "/l/noop"),
+                op::DELETE => assert_eq!(path, NOOP),
                 op::GET_DATA => assert_eq!(path, "/l/n"),
                 _ => {}
             }
@@ -196,6 +197,30 @@ fn a_write_that_a_server_refused_by_itself_proves_nothing() {
     assert_eq!(rig.pending(), ["id"]);
 }
 
+/// A server with eager ACL checks refuses writes of the application's client by itself, so they
+/// show nothing of the leader. However many they are, the lease is renewed in time.
+#[test]
+fn refused_writes_do_not_put_off_the_renewal_of_the_lease() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    for _ in 0..96 {
+        rig.pass_time(T / 24);
+        rig.client_request(op::SET_DATA, "/refused");
+        for (xid, op, _) in rig.sent() {
+            match op {
+                op::SET_DATA => {
+                    rig.bytes(&ReplyHeader { xid, zxid: 0, err: err::NO_AUTH }.frame(&[]));
+                }
+                op::DELETE => rig.reply(xid, err::NO_NODE, &[]),
+                op::GET_DATA => rig.reply(xid, err::OK, &[0; 72]),
+                _ => rig.reply(xid, err::OK, &[]),
+            }
+        }
+        rig.lapse();
+    }
+    assert_eq!(hold.loss(), None);
+}
+
 #[test]
 fn a_session_that_was_silent_reconnects_before_it_sends_anything() {
     let mut rig = Rig::up();
@@ -207,7 +232,7 @@ fn a_session_that_was_silent_reconnects_before_it_sends_anything() {
     assert_eq!(rig.client_answers(), [], "it is held until the session is attached");
     rig.attach(7);
     let sent = rig.sent();
-    assert_eq!(without_xids(&sent), [(op::DELETE, "/l/noop"), (op::SET_DATA, "/x")]);
+    assert_eq!(without_xids(&sent), [(op::DELETE, NOOP), (op::SET_DATA, "/x")]);
     rig.reply(sent[0].0, err::NO_NODE, &[]);
     assert_eq!(rig.lease.end_time(), Some(rig.now + (T - T / 12)));
     rig.reply(sent[1].0, err::OK, &[0; 68]);
@@ -224,9 +249,9 @@ fn a_proof_is_a_sync_and_after_its_answer_a_write() {
         let mut sent = rig.sent();
         while !sent.is_empty() {
             // A write that is sent together with the `sync` is not sent after its answer.
-            assert!(sent.iter().filter(|s| s.1 == op::SYNC || s.2 == "/l/noop").count() <= 1);
+            assert!(sent.iter().filter(|s| s.1 == op::SYNC || s.2 == NOOP).count() <= 1);
             for (xid, op, path) in sent {
-                let is_noop = path == "/l/noop";
+                let is_noop = path == NOOP;
                 if is_noop || op == op::SYNC {
                     asked.push(op);
                 }
@@ -242,6 +267,33 @@ fn a_proof_is_a_sync_and_after_its_answer_a_write() {
     assert_eq!(hold.loss(), None);
 }
 
+/// The servers' tick is short, so the lease is long, and its end alone would call for a renewal
+/// much later.
+#[test]
+fn callers_that_sync_again_and_again_do_not_put_the_renewal_off() {
+    let mut rig = Rig::new(&[]);
+    rig.machine.config.tick = Some(T / 24);
+    rig.attach(7);
+    let hold = rig.hold("/l/n");
+    let mut renewals = Vec::new();
+    for _ in 0..96 {
+        rig.pass_time(T / 48);
+        rig.call(&[(Operation::Sync, None)]);
+        let mut sent = rig.sent();
+        while !sent.is_empty() {
+            for (xid, op, path) in sent {
+                let is_noop = path == NOOP;
+                renewals.extend(is_noop.then_some(rig.now));
+                let body = if op == op::GET_DATA { [0; 72].as_slice() } else { &[] };
+                rig.reply(xid, if is_noop { err::NO_NODE } else { err::OK }, body);
+            }
+            sent = rig.sent();
+        }
+    }
+    assert!(renewals.windows(2).all(|two| two[1].since(two[0]) <= T / 5), "{renewals:?}");
+    assert_eq!((hold.loss(), renewals.len() >= 10), (None, true), "{renewals:?}");
+}
+
 #[test]
 fn a_caller_that_waits_for_a_fresh_lease_gets_it_as_soon_as_a_proof_shows_enough() {
     let mut rig = Rig::up();
@@ -253,7 +305,7 @@ fn a_caller_that_waits_for_a_fresh_lease_gets_it_as_soon_as_a_proof_shows_enough
     }
     assert!(!rig.lease.is_fresh(rig.now));
     let (done, fresh) = bounded(1);
-    rig.with(|m, now| m.prove("/l".into(), done, now));
+    rig.with(|m, now| m.prove(done, now));
     let mut requests = 0;
     while fresh.is_empty() {
         for (xid, op, _) in rig.sent() {
@@ -269,7 +321,7 @@ fn a_caller_that_waits_for_a_fresh_lease_gets_it_as_soon_as_a_proof_shows_enough
 fn a_proof_that_is_answered_slowly_does_not_spin() {
     let mut rig = Rig::up();
     let (_hold, (done, fresh)) = (rig.hold("/l/n"), bounded(1));
-    rig.with(|m, now| m.prove("/l".into(), done, now));
+    rig.with(|m, now| m.prove(done, now));
     let (mut wakes, end) = (0, rig.now + (T / 6 - MS));
     while let Some(next) = rig.tick().filter(|next| *next <= end) {
         assert!(next > rig.now, "a wake-up in the past");
@@ -305,7 +357,7 @@ fn a_refused_sync_shows_nothing_and_no_write_of_a_renewal_follows_it() {
                 let body = if op == op::GET_DATA { node(b"", 5, 7) } else { Vec::new() };
                 rig.reply(xid, code, &body);
                 syncs += usize::from(op == op::SYNC);
-                assert!(syncs == 0 || path != "/l/noop");
+                assert!(syncs == 0 || path != NOOP);
             }
         }
         rig.client_request(op::SET_DATA, "/x");
@@ -456,12 +508,23 @@ fn a_timeout_granted_anew_counts_from_then_on() {
     assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
 }
 
+/// In a folder that exists, an ACL may refuse the write, and some servers refuse it by themselves.
+#[test]
+fn the_write_without_an_effect_is_in_a_folder_that_never_exists() {
+    for (chroot, above) in [("", "/"), ("/app/locks", "/app/locks")] {
+        let (noop, other) = (noop(chroot, "an-id"), noop(chroot, "another"));
+        let folder = path::parent(&noop);
+        assert_eq!(path::parent(folder), above);
+        assert!(folder.contains("an-id") && folder != path::parent(&other), "{folder}");
+    }
+}
+
 #[test]
 fn a_proof_is_not_waited_for_in_an_outage() {
     let mut rig = Rig::up();
     let (done, proven) = bounded(1);
     rig.drop_connection();
-    rig.with(|m, now| m.prove("/l".into(), done, now));
+    rig.with(|m, now| m.prove(done, now));
     assert!(proven.try_recv().is_err_and(|e| e.is_disconnected()));
 }
 
@@ -472,7 +535,7 @@ fn a_resumed_session_with_a_hold_proves_its_lease_at_once() {
     rig.client_request(op::DELETE, "/a"); // a write that is never acknowledged
     rig.sent();
     rig.cut();
-    assert_eq!(rig.sent().first().map(|s| s.2.clone()), Some("/l/noop".into()));
+    assert_eq!(rig.sent().first().map(|s| s.2.clone()), Some(NOOP.into()));
 }
 
 /// A server that is no longer the leader also answers a handshake.
@@ -487,6 +550,23 @@ fn a_handshake_extends_no_lease_by_itself() {
     let proof = rig.sent()[0].0;
     rig.reply(proof, err::NO_NODE, &[]);
     assert!(rig.lease.end_time() > end);
+}
+
+/// The leader may have checked the session as soon as the request for it was sent, however late the
+/// answer comes.
+#[test]
+fn a_slow_handshake_counts_from_its_beginning() {
+    let mut rig = Rig::up();
+    let _hold = rig.hold("/l/n");
+    rig.now = rig.now + T / 16;
+    rig.drop_connection();
+    rig.connect();
+    let begun = rig.now;
+    rig.now = rig.now + T / 8;
+    rig.greet(7, T.as_millis() as i32);
+    let proof = rig.sent()[0].0;
+    rig.reply(proof, err::NO_NODE, &[]);
+    assert_eq!(rig.lease.end_time(), Some(begun + (T - T / 12)));
 }
 
 #[test]
@@ -548,7 +628,7 @@ proptest! {
                     let path = format!("/l/{id}");
                     rig.add_task(Task::Remove(Removal::named(path, id)));
                 }
-                RandomAct::Remove => drop(rig.remove(None)),
+                RandomAct::Remove => drop(rig.remove(Some(5))),
                 RandomAct::Garbage(bytes) => rig.bytes(&bytes),
             }
             answered.extend(rig.client_answers());

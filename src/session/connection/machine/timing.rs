@@ -5,15 +5,8 @@ use super::*;
 use crate::session::connection::codec::Operation;
 
 impl Machine {
-    /// Does what is due, and gives the time of the next call. `directory` gives the directory of a
-    /// held node, where our own writes are allowed; it is called only if the lease is to be
-    /// renewed.
-    pub(crate) fn tick(
-        &mut self,
-        lease: LeaseStatus,
-        directory: &dyn Fn() -> Option<String>,
-        now: BootTime,
-    ) -> Option<BootTime> {
+    /// Does what is due, and gives the time of the next call.
+    pub(crate) fn tick(&mut self, lease: LeaseStatus, now: BootTime) -> Option<BootTime> {
         let ending_is_due = self.ending.as_ref().is_some_and(|ending| now >= ending.until);
         if self.phase != Phase::Over && ending_is_due {
             self.over(false);
@@ -32,19 +25,14 @@ impl Machine {
                     now,
                 );
             }
-            Phase::Up => self.tick_up(lease, directory, now),
+            Phase::Up => self.tick_up(lease, now),
             _ => {}
         }
         self.fail_overdue(now);
         self.next_time(lease, now)
     }
 
-    fn tick_up(
-        &mut self,
-        lease: LeaseStatus,
-        directory: &dyn Fn() -> Option<String>,
-        now: BootTime,
-    ) {
+    fn tick_up(&mut self, lease: LeaseStatus, now: BootTime) {
         let is_overdue = self.overdue_at().is_some_and(|overdue_at| now >= overdue_at);
         if let Some(oldest) = self.outstanding.front().filter(|_| is_overdue) {
             let waited = now.since(oldest.stamp.sent).as_millis();
@@ -64,10 +52,10 @@ impl Machine {
         // On a new connection the lease comes first, if holds depend on it or callers wait for it:
         // it was not renewed during the outage. Then come the deletes, so that the creates that
         // follow do not find our old nodes.
-        let is_needed = lease.end.is_some() || !self.proof.waiters.is_empty();
-        if std::mem::take(&mut self.is_new) && is_needed {
-            self.renew_lease(directory(), now);
+        if std::mem::take(&mut self.is_new) && self.is_lease_needed(lease) {
+            self.renew_lease(now);
         }
+        self.background.forget_late(now);
         self.send_background(now);
         self.send_unsent(now);
         if lease.is_fresh {
@@ -76,8 +64,12 @@ impl Machine {
             }
         }
         if self.next_proof(lease).is_some_and(|next| now >= next) {
-            let directory = if lease.end.is_some() { directory() } else { None };
-            self.renew_lease(directory, now);
+            if self.is_lease_needed(lease) || !self.background.late.is_empty() {
+                self.renew_lease(now);
+            } else {
+                // This shows whether the server still has a leader.
+                self.send(&Operation::Sync, SentFor::Nobody, now);
+            }
         }
         if now >= self.last_sent + self.keep_alive(lease) {
             self.send_ping(now);
@@ -91,8 +83,12 @@ impl Machine {
 
     /// The longest silence towards the server.
     fn keep_alive(&self, lease: LeaseStatus) -> Duration {
-        let is_needed = lease.end.is_some() || !self.proof.waiters.is_empty();
-        self.timeout() / if is_needed { 16 } else { 8 }
+        self.timeout() / if self.is_lease_needed(lease) { 16 } else { 8 }
+    }
+
+    /// Whether a hold depends on the lease, or a caller waits until it is fresh.
+    fn is_lease_needed(&self, lease: LeaseStatus) -> bool {
+        lease.end.is_some() || self.is_proof_awaited()
     }
 
     /// If nothing was sent for T/3, this process was stopped or got no processor. Then writes on
@@ -131,50 +127,46 @@ impl Machine {
         !self.proof.waiters.is_empty()
     }
 
-    /// Renews the lease by a write in `dir`; `done` gets a result when the lease is fresh. On a new
-    /// connection the renewal is sent by the next `tick`. If there is no connection, the sender is
-    /// dropped: the caller waits for the connection by the retry policy, not here.
-    pub(crate) fn prove(&mut self, dir: String, done: Sender<Outcome>, now: BootTime) {
+    /// Renews the lease; `done` gets a result when it is fresh. On a new connection the renewal is
+    /// sent by the next `tick`. If there is no connection, the sender is dropped: the caller waits
+    /// for the connection by the retry policy, not here.
+    pub(crate) fn prove(&mut self, done: Sender<Outcome>, now: BootTime) {
         self.resume_after_silence(now);
         if self.phase == Phase::Up && !self.is_ending() {
-            self.proof.waiters.push(LeaseWaiter { dir, since: now, done });
+            self.proof.waiters.push(LeaseWaiter { since: now, done });
             if self.is_up() {
-                self.renew_lease(None, now);
+                self.renew_lease(now);
             }
         }
     }
 
-    /// Renews the lease by a write in the directory of a caller that waits, or else in `held`:
-    /// first a `sync`, if that gains enough, and after its answer the write. Without any directory
-    /// only a `sync` is sent, which shows whether the server still has a leader.
-    pub(super) fn renew_lease(&mut self, held: Option<String>, now: BootTime) {
-        let waiting = self.proof.waiters.first().map(|first| first.dir.clone());
-        let Some(dir) = waiting.or(held) else {
-            return self.send(&Operation::Sync, SentFor::Nobody, now);
-        };
-        if self.proof.under_way.is_some() {
+    /// Renews the lease: first a `sync`, if that gains enough, and after its answer a write.
+    ///
+    /// The same is done while a create may still be done late. If it was done, the write is refused,
+    /// because the session has moved (`removal`). A `sync` would be answered all the same:
+    /// `ProposalRequestProcessor.processRequest` passes it on without a look at the owner.
+    fn renew_lease(&mut self, now: BootTime) {
+        if std::mem::replace(&mut self.proof.is_under_way, true) {
             return;
         }
         self.proof.begun = now;
         if self.heard.would_gain(self.timeout() / 16, now) {
             self.send(&Operation::Sync, SentFor::Proof, now);
         } else {
-            self.send_noop(&dir, now);
+            self.send_noop(now);
         }
-        self.proof.under_way = Some(dir);
     }
 
-    fn send_noop(&mut self, dir: &str, now: BootTime) {
-        let path = self.noop(dir);
-        self.send(&Operation::Delete { path: &path }, SentFor::Proof, now);
+    fn send_noop(&mut self, now: BootTime) {
+        let path = self.config.noop.clone();
+        self.send(&Operation::Delete { path: &path, version: None }, SentFor::Proof, now);
     }
 
     /// Takes the answer to the `sync` or the write of a renewal.
     pub(super) fn proof_answered(&mut self, op: i32, code: i32, now: BootTime) {
-        let Some(dir) = self.proof.under_way.take() else { return };
-        if op == op::SYNC && code == err::OK {
-            self.send_noop(&dir, now);
-            self.proof.under_way = Some(dir);
+        self.proof.is_under_way = op == op::SYNC && code == err::OK;
+        if self.proof.is_under_way {
+            self.send_noop(now);
         }
     }
 
@@ -183,15 +175,19 @@ impl Machine {
     fn next_proof(&self, lease: LeaseStatus) -> Option<BootTime> {
         let t = self.timeout();
         let earliest = self.proof.begun + t / 16;
-        match (&self.proof.under_way, lease.end) {
-            (Some(_), _) => None,
-            (None, _) if !self.proof.waiters.is_empty() => Some(earliest),
+        match (self.proof.is_under_way, lease.end) {
+            (true, _) => None,
+            (false, _) if self.is_proof_awaited() => Some(earliest),
             // The renewal comes well before the end of the lease, however often other writes are
             // acknowledged.
-            (None, Some(end)) => {
+            (false, Some(end)) => {
                 Some((self.last_ordered + t / 6).min(end.before(t / 3)).max(earliest))
             }
-            (None, None) => Some(self.last_ordered + t / 4),
+            // Other threads' `sync`s do not put off the write that is needed here.
+            (false, None) if !self.background.late.is_empty() => {
+                Some(self.last_ordered.min(self.proof.begun) + t / 4)
+            }
+            (false, None) => Some(self.last_ordered + t / 4),
         }
     }
 

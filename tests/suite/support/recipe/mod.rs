@@ -111,7 +111,19 @@ impl Recipe {
 
     /// The names of its calls in errors: the wait with a limit, and the release.
     pub fn ops(self) -> [&'static str; 2] {
-        if self == Recipe::Leader { ["wait_leader", "leave"] } else { ["lock", "unlock"] }
+        match self {
+            Recipe::Leader => ["wait_leader", "leave"],
+            Recipe::Read => ["read", "unlock"],
+            Recipe::Write => ["write", "unlock"],
+            Recipe::Permit => ["acquire", "unlock"],
+            Recipe::Mutex | Recipe::Herd | Recipe::Multi | Recipe::Exclusive => ["lock", "unlock"],
+        }
+    }
+
+    /// The name in errors of what goes through the queue at the server: a candidate does that on
+    /// its own, and not in a call.
+    pub fn queues_as(self) -> &'static str {
+        if self == Recipe::Leader { "campaign" } else { self.ops()[0] }
     }
 
     /// Whether a thread that holds it gets an error when it asks again after a loss.

@@ -36,19 +36,9 @@ impl Rig {
         self.call(&two())
     }
 
-    fn create_fixed(&mut self, nonce: &str, may_exist: bool) -> PendingCall {
-        let mut settle = Removal::signed("/l/lock".into(), nonce.into(), None);
-        settle.may_exist = may_exist;
-        let settle = Some(settle);
+    pub(super) fn create_fixed(&mut self, nonce: &str) -> PendingCall {
+        let settle = Some(Removal::signed("/l/lock".into(), nonce.into(), None));
         self.call(&[(create("/l/lock", CreateMode::Ephemeral), settle)])
-    }
-
-    /// A contender's node that outlives the session.
-    pub(super) fn persist(&mut self) -> PendingCall {
-        let mut settle = Removal::of_create("/l/kept", "id");
-        settle.outlives_session = true;
-        let settle = Some(settle);
-        self.call(&[(create("/l/kept", CreateMode::Persistent), settle)])
     }
 
     /// Exactly these requests were sent; gives their xids.
@@ -156,8 +146,7 @@ fn a_create_whose_answer_is_lost_is_swept_and_its_caller_is_answered_at_once() {
         rig.acknowledge_noop();
         let xid = rig.only_request(op::GET_CHILDREN, "/l");
         rig.reply(xid, err::OK, &listing(&["_c_id-lock-0000000003"]));
-        let xid = rig.only_request(op::DELETE, NODE);
-        rig.reply(xid, err::OK, &[]);
+        rig.delete_found(NODE);
         assert_eq!(rig.pending(), [""; 0]);
     }
 }
@@ -178,7 +167,7 @@ fn a_create_that_was_never_sent_has_made_nothing() {
 fn a_caller_that_leaves_before_its_requests_are_sent_takes_them_back() {
     let mut rig = Rig::up();
     rig.drop_connection();
-    let calls = [rig.enter(), rig.create_fixed("first", false)];
+    let calls = [rig.enter(), rig.create_fixed("first")];
     for call in &calls {
         assert!(rig.abandon(call));
         assert!(!rig.abandon(call), "twice");
@@ -187,23 +176,6 @@ fn a_caller_that_leaves_before_its_requests_are_sent_takes_them_back() {
     assert_eq!(rig.pending(), [""; 0]);
     rig.attach(7);
     assert_eq!(rig.sent(), []);
-}
-
-#[test]
-fn a_caller_that_leaves_before_its_second_create_is_sent_has_the_first_one_removed() {
-    let mut rig = Rig::up();
-    rig.drop_connection();
-    let nonce = nonce::new();
-    let call = rig.create_fixed(&nonce, true);
-    assert!(rig.abandon(&call));
-    assert_eq!(rig.pending(), [nonce.as_str()]);
-    rig.attach(7);
-    rig.acknowledge_noop();
-    let xid = rig.only_request(op::GET_DATA, "/l/lock");
-    rig.reply(xid, err::OK, &node(&nonce::sign(&nonce, b"x"), 5, 7));
-    let xid = rig.only_request(op::DELETE, "/l/lock");
-    rig.reply(xid, err::OK, &[]);
-    assert_eq!(rig.pending(), [""; 0]);
 }
 
 #[test]
@@ -285,7 +257,7 @@ fn a_create_that_may_be_done_after_its_caller_left_is_swept() {
         }
         assert_eq!(rig.pending(), ["id"]);
         rig.sweep_in_vain();
-        assert_eq!(rig.pending(), [""; 0]);
+        assert_eq!(rig.pending(), ["id"], "the create may still be done");
         if !is_cut {
             rig.reply(xids[1], err::NO_NODE, &[]);
         }
@@ -352,42 +324,36 @@ fn the_second_of_two_creates_is_swept_too_when_it_is_given_up() {
         let delete = rig.only_request(op::DELETE, "/l/_c_a-lock-0000000001");
         rig.pass_time(T / 12); // the batch has waited for T/6; the connection has been up for less
         assert_eq!(rig.machine.cut, None);
-        let noop = rig.only_request(op::DELETE, "/l/noop");
+        let list = rig.only_request(op::GET_CHILDREN, "/l");
         rig.reply(xids[1], err::OK, &created("/l/_c_b-lock-0000000002", 10));
         rig.reply(delete, err::OK, &[]);
-        rig.reply(noop, err::NO_NODE, &[]);
-        let list = rig.only_request(op::GET_CHILDREN, "/l");
         rig.reply(list, err::OK, &listing(&["_c_b-lock-0000000002"]));
-        let delete = rig.only_request(op::DELETE, "/l/_c_b-lock-0000000002");
         assert_eq!(rig.pending(), ["b"]);
-        rig.reply(delete, err::OK, &[]);
+        rig.delete_found("/l/_c_b-lock-0000000002");
         assert_eq!(rig.pending(), [""; 0]);
     }
 }
 
 #[test]
-fn a_node_with_a_fixed_name_whose_caller_left_is_removed_whatever_the_answer_says() {
-    for (may_exist, code, is_removed) in [
-        (false, err::OK, true),
-        (false, err::NODE_EXISTS, false),
-        (true, err::NODE_EXISTS, true),
-        (false, -127, true),
-        (true, err::NO_NODE, true),
-        (false, err::NO_AUTH, false),
-    ] {
+fn a_node_with_a_fixed_name_whose_caller_left_is_removed_unless_the_create_was_refused() {
+    for (code, is_removed) in
+        [(err::OK, true), (err::NODE_EXISTS, false), (-127, true), (err::NO_AUTH, false)]
+    {
         let mut rig = Rig::up();
         let nonce = nonce::new();
-        let call = rig.create_fixed(&nonce, may_exist);
+        let call = rig.create_fixed(&nonce);
         let xid = rig.only_request(op::CREATE2, "/l/lock");
         rig.abandon(&call);
         assert_eq!(rig.pending(), [nonce.as_str()]);
         let body = if code == err::OK { created("/l/lock", 9) } else { Vec::new() };
         rig.reply(xid, code, &body);
-        assert_eq!(rig.pending().is_empty(), !is_removed, "{may_exist} {code}");
+        assert_eq!(rig.pending().is_empty(), !is_removed, "{code}");
         if is_removed {
-            rig.acknowledge_noop();
-            let xid = rig.only_request(op::GET_DATA, "/l/lock");
-            rig.reply(xid, err::NO_NODE, &[]);
+            if code != err::OK {
+                rig.acknowledge_noop();
+            }
+            rig.answer_read(Some(node(&nonce::sign(&nonce, b"x"), 9, 7)));
+            rig.write_and_delete(9);
         }
         assert_eq!((rig.sent(), rig.pending()), (vec![], vec![]));
     }
@@ -416,13 +382,15 @@ fn a_caller_that_leaves_behind_a_doubtful_create_has_its_node_removed_once() {
 }
 
 #[test]
-fn a_caller_that_stays_settles_a_lost_create_of_a_fixed_name_itself() {
+fn a_lost_create_of_a_fixed_name_is_removed_though_its_caller_stays() {
     let mut rig = Rig::up();
-    let call = rig.create_fixed("nonce", false);
+    let call = rig.create_fixed("nonce");
     rig.only_request(op::CREATE2, "/l/lock");
     rig.cut();
     assert_eq!(errors(&call.1.try_recv().unwrap()), [LOST]);
-    assert_eq!((rig.sent(), rig.pending()), (vec![], vec![]));
+    assert_eq!(rig.pending(), ["nonce"]);
+    rig.acknowledge_noop();
+    rig.only_request(op::GET_DATA, "/l/lock");
 }
 
 #[test]
@@ -462,14 +430,13 @@ fn a_caller_is_answered_after_a_sixth_of_the_timeout_and_the_connection_lives_on
     assert!(answers.pending.contains("id"));
     assert_eq!(rig.machine.cut, None);
     // The sweep runs on the connection of the create, after it.
-    let noop = rig.only_request(op::DELETE, "/l/noop");
+    let noop = rig.only_request(op::DELETE, NOOP);
     rig.reply(xids[0], err::OK, &created(NODE, 9));
     rig.reply(xids[1], err::OK, &listing(&["_c_id-lock-0000000003"]));
     rig.reply(noop, err::NO_NODE, &[]);
     let list = rig.only_request(op::GET_CHILDREN, "/l");
     rig.reply(list, err::OK, &listing(&["_c_id-lock-0000000003"]));
-    let delete = rig.only_request(op::DELETE, NODE);
-    rig.reply(delete, err::OK, &[]);
+    rig.delete_found(NODE);
     assert_eq!(rig.pending(), [""; 0]);
     assert!(is_unanswered(&call), "it was answered once");
 }
@@ -492,7 +459,7 @@ fn a_caller_whose_first_answer_came_in_time_keeps_it_when_the_second_is_late() {
 #[test]
 fn a_listing_comes_with_the_ids_of_our_nodes_that_are_still_to_be_deleted() {
     let mut rig = Rig::up();
-    rig.add_task(background::delete("/l/a", false, None)); // its id is "id"
+    rig.add_task(background::delete("/l/a", None)); // its id is "id"
     let delete = rig.only_request(op::DELETE, "/l/a");
     let (before, behind) = (rig.call(&[list("/l")]), rig.call(&[list("/l")]));
     let xids = rig.only_requests(&[(op::GET_CHILDREN, "/l"); 2]);
@@ -502,7 +469,7 @@ fn a_listing_comes_with_the_ids_of_our_nodes_that_are_still_to_be_deleted() {
     rig.reply(xids[0], err::OK, &listing(&["b"]));
     assert!(!before.1.try_recv().unwrap().pending.contains("id"));
     // This delete was sent after the listing. The node is still listed, and its id is pending.
-    rig.add_task(background::delete("/l/b", false, None));
+    rig.add_task(background::delete("/l/b", None));
     rig.reply(xids[1], err::OK, &listing(&["b"]));
     assert!(behind.1.try_recv().unwrap().pending.contains("id"));
 }
@@ -515,9 +482,9 @@ fn a_new_connection_renews_the_lease_then_deletes_then_sends_what_waited() {
     let _hold = rig.hold("/l/n");
     rig.drop_connection();
     let call = rig.enter();
-    rig.add_task(background::delete("/l/a", false, None));
+    rig.add_task(background::delete("/l/a", None));
     rig.attach(7);
-    rig.only_requests(&[&[(op::DELETE, "/l/noop"), (op::DELETE, "/l/a")], &ENTER[..]].concat());
+    rig.only_requests(&[&[(op::DELETE, NOOP), (op::DELETE, "/l/a")], &ENTER[..]].concat());
     assert!(call.1.is_empty());
 }
 
@@ -526,7 +493,7 @@ fn a_request_between_the_handshake_and_the_first_tick_is_not_sent_ahead() {
     let mut rig = Rig::up();
     let _hold = rig.hold("/l/n");
     rig.drop_connection();
-    rig.add_task(background::delete("/l/a", false, None));
+    rig.add_task(background::delete("/l/a", None));
     rig.connect();
     let reply =
         ConnectReply { timeout_ms: T.as_millis() as i32, session_id: 7, password: vec![5; 16] };
@@ -540,14 +507,14 @@ fn a_request_between_the_handshake_and_the_first_tick_is_not_sent_ahead() {
     let (mut batch, answers) = Batch::new();
     batch.push(&Operation::Exists { path: "/x" }, None);
     rig.machine.submit(batch, rig.now).unwrap();
-    rig.machine.add_task(background::delete("/l/b", false, None), rig.now);
+    rig.machine.add_task(background::delete("/l/b", None), rig.now);
     assert!(rig.machine.abandon(left_number, rig.now));
     let (done, fresh) = bounded(1);
-    rig.machine.prove("/m".into(), done, rig.now);
+    rig.machine.prove(done, rig.now);
     assert_eq!((rig.sent(), rig.machine.wants_attention()), (vec![], true));
     rig.tick();
     let expected =
-        [(op::DELETE, "/m/noop"), (op::DELETE, "/l/a"), (op::DELETE, "/l/b"), (op::EXISTS, "/x")];
+        [(op::DELETE, NOOP), (op::DELETE, "/l/a"), (op::DELETE, "/l/b"), (op::EXISTS, "/x")];
     let xids = rig.only_requests(&expected);
     for xid in xids {
         rig.reply(xid, err::NO_NODE, &[]);
@@ -569,7 +536,7 @@ fn a_process_that_was_stopped_reconnects_before_it_deletes_an_abandoned_node() {
     assert!(rig.machine.cut.is_some());
     assert_eq!(rig.sent(), []);
     rig.attach(7);
-    rig.only_requests(&[(op::DELETE, "/l/noop"), (op::DELETE, NODE)]);
+    rig.only_requests(&[(op::DELETE, NOOP), (op::DELETE, NODE)]);
     assert!(is_unanswered(&call));
     assert_eq!(hold.loss(), None);
 }

@@ -1,6 +1,5 @@
 //! Tests of the end of a session.
 
-use super::background::{delete, sweep};
 use super::*;
 
 #[test]
@@ -178,80 +177,20 @@ fn a_closing_session_does_not_spin() {
 }
 
 #[test]
-fn nodes_that_outlive_the_session_are_deleted_before_its_close() {
-    // When the session ends, the node's create is outstanding, its delete is waiting, or its sweep
-    // is running: there is no answer in any case.
-    for case in 0..4 {
-        let mut rig = Rig::up();
-        match case {
-            0 => drop(rig.persist()),
-            1 => {
-                let call = rig.persist();
-                rig.sent();
-                rig.abandon(&call);
-            }
-            2 => rig.add_task(delete("/l/kept", true, None)),
-            _ => {
-                rig.persist();
-                rig.sent();
-                rig.cut();
-            }
-        }
-        // Nodes that end with the session are not deleted one by one.
-        rig.add_task(delete("/l/n", false, None));
-        rig.add_task(sweep());
-        rig.sent();
-        let server_knows = close(&mut rig);
-        let closing = [(op::DELETE, "/l/kept"), (op::CLOSE, "")];
-        rig.only_requests(&closing);
-        rig.cut(); // it comes before the answers, so all is sent again
-        let xids = rig.only_requests(&closing);
-        rig.reply(xids[0], err::NO_NODE, &[]);
-        rig.reply(xids[1], err::OK, &[]);
-        assert_eq!(server_knows.try_recv(), Ok(true), "case {case}");
-    }
-}
-
-#[test]
-fn a_close_that_deletes_nodes_sends_the_credentials_first() {
+fn refused_credentials_are_not_sent_again_to_close_the_session() {
     let mut rig = Rig::new(&[("digest", "a:b")]);
     rig.attach(7);
     rig.reply(xid::AUTH, err::OK, &[]);
+    rig.cut();
     rig.sent();
-    rig.persist();
+    rig.reply(xid::AUTH, err::AUTH_FAILED, &[]);
     rig.sent();
-    rig.drop_connection();
-    let server_knows = close(&mut rig);
-    rig.attach(7);
-    let xids = rig.only_requests(&[(op::AUTH, ""), (op::DELETE, "/l/kept"), (op::CLOSE, "")]);
-    rig.reply(xid::AUTH, err::OK, &[]);
-    rig.reply(xids[1], err::OK, &[]);
-    rig.reply(xids[2], err::OK, &[]);
-    assert_eq!(server_knows.try_recv(), Ok(true));
+    rig.cut(); // the server hangs up
+    rig.only_request(op::CLOSE, "");
 }
 
 #[test]
-fn refused_credentials_are_not_sent_again_to_close_the_session() {
-    for has_lasting_node in [false, true] {
-        let mut rig = Rig::new(&[("digest", "a:b")]);
-        rig.attach(7);
-        rig.reply(xid::AUTH, err::OK, &[]);
-        if has_lasting_node {
-            rig.persist();
-        }
-        rig.cut();
-        rig.sent();
-        rig.reply(xid::AUTH, err::AUTH_FAILED, &[]);
-        rig.sent();
-        rig.cut(); // the server hangs up
-        let sent = rig.sent();
-        assert_eq!(sent.last().map(|s| s.1), Some(op::CLOSE));
-        assert!(sent.iter().all(|s| s.1 != op::AUTH));
-    }
-}
-
-#[test]
-fn a_close_that_deletes_nothing_needs_no_credentials() {
+fn a_close_needs_no_credentials() {
     let mut rig = Rig::new(&[("digest", "a:b")]);
     rig.attach(7);
     rig.reply(xid::AUTH, err::OK, &[]);
@@ -259,23 +198,6 @@ fn a_close_that_deletes_nothing_needs_no_credentials() {
     close(&mut rig);
     rig.attach(7);
     rig.only_request(op::CLOSE, "");
-}
-
-#[test]
-fn a_lasting_node_that_is_released_after_the_end_is_deleted_before_the_close() {
-    let mut rig = Rig::up();
-    let call = rig.persist();
-    let xid = rig.only_request(op::CREATE2, "/l/kept");
-    rig.reply(xid, err::OK, &batches::created("/l/kept", 9));
-    assert!(call.1.try_recv().is_ok());
-    rig.drop_connection();
-    close(&mut rig);
-    let (done, outcome) = bounded(1);
-    rig.add_task(delete("/l/kept", true, Some(done)));
-    rig.add_task(delete("/l/n", false, None));
-    assert!(outcome.try_recv().is_err_and(|e| e.is_disconnected()), "the session is lost to it");
-    rig.attach(7);
-    rig.only_requests(&[(op::DELETE, "/l/kept"), (op::CLOSE, "")]);
 }
 
 #[test]
@@ -352,7 +274,7 @@ fn a_failed_event_loop_leaves_nobody_without_an_answer() {
     assert_eq!(close(&mut rig).try_recv(), Ok(false), "the server does not hear of it");
 }
 
-/// The application's logger may block, and no hold may stand too long meanwhile.
+/// The event loop carries the outputs out in order, and no hold may stand too long meanwhile.
 #[test]
 fn the_lease_is_ended_or_shortened_before_any_log_line_is_written() {
     let is_log = |output: &Output| matches!(output, Output::Log(..));

@@ -201,7 +201,8 @@ fn a_sweep_whose_listing_is_too_long_is_retried_seldom_and_finds_its_node_later(
         for (xid, op, path) in rig.sent() {
             match op {
                 op::GET_CHILDREN => rig.reply(xid, err::OK, &listing(&["_c_id-lock-0000000003"])),
-                op::DELETE if path != "/l/noop" => {
+                op::GET_DATA => rig.reply(xid, err::OK, &node(b"", 5, 7)),
+                op::DELETE if path != NOOP => {
                     assert_eq!(path, "/l/_c_id-lock-0000000003");
                     rig.reply(xid, err::OK, &[]);
                     deleted = true;

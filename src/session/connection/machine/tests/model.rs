@@ -12,17 +12,27 @@ use crate::session::acl::Acl;
 /// answers until the test delivers them.
 #[derive(Default)]
 struct ModelServer {
-    /// Data, czxid, owner.
-    nodes: BTreeMap<String, (Vec<u8>, i64, i64)>,
+    nodes: BTreeMap<String, ModelNode>,
     made: i32,
     zxid: i64,
     /// The number of creates that it will refuse, and the code.
     refuses: (usize, i32),
     requests: VecDeque<Vec<u8>>,
-    /// Requests of earlier connections. They may still be done until a write of this connection is
-    /// done.
-    late: VecDeque<Vec<u8>>,
+    /// Requests of earlier connections, and when each connection was lost. They may still be done,
+    /// but not after the time that a request can be late.
+    late: VecDeque<(BootTime, Vec<u8>)>,
+    /// A request of an earlier connection was done: the session belongs to that server, and writes
+    /// of the present connection are refused.
+    has_moved: bool,
     answers: VecDeque<Vec<u8>>,
+}
+
+#[derive(Default)]
+struct ModelNode {
+    data: Vec<u8>,
+    czxid: i64,
+    owner: i64,
+    version: i32,
 }
 
 impl ModelServer {
@@ -30,15 +40,15 @@ impl ModelServer {
         if let Some(frame) = self.requests.pop_front() {
             let answer = self.answer(&frame);
             self.answers.push_back(answer);
-            if request_header(&frame).is_ok_and(|(_, op)| op::is_write(op)) {
-                self.late.clear();
-            }
         }
     }
 
-    fn serve_late(&mut self) {
-        if let Some(frame) = self.late.pop_front() {
+    fn serve_late(&mut self, now: BootTime) {
+        self.late.retain(|(lost, _)| now < *lost + removal::late_bound(T));
+        if let Some((_, frame)) = self.late.pop_front() {
+            self.has_moved = false;
             self.answer(&frame); // its connection is gone, so no client gets the answer
+            self.has_moved = true;
         }
     }
 
@@ -47,6 +57,7 @@ impl ModelServer {
         let (xid, op) = (r.i32().unwrap(), r.i32().unwrap());
         self.zxid += i64::from(op::is_write(op));
         let answer = match op {
+            op if op::is_write(op) && self.has_moved => Err(err::SESSION_MOVED),
             op::CREATE2 => {
                 let (path, data) = (r.string().unwrap(), r.buffer().unwrap());
                 assert_eq!(
@@ -55,12 +66,30 @@ impl ModelServer {
                 );
                 self.create(path.to_owned(), data.to_vec(), r.i32().unwrap())
             }
-            op::DELETE => match self.nodes.remove(r.string().unwrap()) {
-                Some(_) => Ok(Vec::new()),
-                None => Err(err::NO_NODE),
-            },
+            op::DELETE => {
+                let (path, version) = (r.string().unwrap(), r.i32().unwrap());
+                match self.nodes.get(path) {
+                    Some(node) if version == -1 || version == node.version => {
+                        self.nodes.remove(path);
+                        Ok(Vec::new())
+                    }
+                    Some(_) => Err(err::BAD_VERSION),
+                    None => Err(err::NO_NODE),
+                }
+            }
+            op::SET_DATA => {
+                let (path, data) = (r.string().unwrap(), r.buffer().unwrap());
+                match self.nodes.get_mut(path) {
+                    Some(node) if r.i32() == Ok(node.version) => {
+                        (node.data, node.version) = (data.to_vec(), node.version + 1);
+                        Ok(node.stat())
+                    }
+                    Some(_) => Err(err::BAD_VERSION),
+                    None => Err(err::NO_NODE),
+                }
+            }
             op::GET_DATA => match self.nodes.get(r.string().unwrap()) {
-                Some((data, czxid, owner)) => Ok(node(data, *czxid, *owner)),
+                Some(node) => Ok(node.read()),
                 None => Err(err::NO_NODE),
             },
             op::GET_CHILDREN => {
@@ -68,7 +97,8 @@ impl ModelServer {
                 Ok(listing(&names))
             }
             op::CLOSE => {
-                self.nodes.retain(|_, (_, _, owner)| *owner == 0);
+                self.nodes.retain(|_, node| node.owner == 0);
+                self.late.clear(); // the session is over, so each of them is refused
                 Ok(Vec::new())
             }
             _ => Ok(Writer::bare().buffer(b"/").body()),
@@ -94,8 +124,18 @@ impl ModelServer {
         }
         let owner = if mode == CreateMode::Persistent as i32 { 0 } else { 7 };
         let answer = created(&path, self.zxid);
-        self.nodes.insert(path, (data, self.zxid, owner));
+        self.nodes.insert(path, ModelNode { data, czxid: self.zxid, owner, version: 0 });
         Ok(answer)
+    }
+}
+
+impl ModelNode {
+    fn read(&self) -> Vec<u8> {
+        node_of_version(&self.data, self.czxid, self.owner, self.version)
+    }
+
+    fn stat(&self) -> Vec<u8> {
+        self.read().split_off(4 + self.data.len())
     }
 }
 
@@ -103,10 +143,7 @@ impl ModelServer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ModelRequest {
     Contender,
-    /// A contender's node that outlives the session.
-    Lasting,
-    /// `true`: an earlier create of it may have been done.
-    Fixed(bool),
+    Fixed,
     List,
 }
 
@@ -128,8 +165,7 @@ struct ModelWorld {
 fn path_of(kind: ModelRequest, id: &str) -> String {
     match kind {
         ModelRequest::Contender => format!("/l/_c_{id}-lock-"),
-        ModelRequest::Lasting => format!("/l/_c_{id}-kept"),
-        ModelRequest::Fixed(_) => format!("/l/{id}"),
+        ModelRequest::Fixed => format!("/l/{id}"),
         ModelRequest::List => "/l".to_owned(),
     }
 }
@@ -143,40 +179,34 @@ impl ModelWorld {
     fn new(has_hold: bool) -> Self {
         let (mut rig, mut server) = (Rig::up(), ModelServer::default());
         if has_hold {
-            server.nodes.insert("/l/held".to_owned(), (Vec::new(), 5, 7));
+            let held = ModelNode { czxid: 5, owner: 7, ..ModelNode::default() };
+            server.nodes.insert("/l/held".to_owned(), held);
             rig.hold("/l/held");
         }
         rig.sent();
         ModelWorld { rig, server, callers: Vec::new(), owned: BTreeMap::new() }
     }
 
-    fn call(&mut self, wanted: &[ModelRequest], retried: Option<&str>) {
+    fn call(&mut self, wanted: &[ModelRequest]) {
         if self.rig.machine.is_ending() {
             return;
         }
-        let new_id = |kind: &ModelRequest| match retried {
-            Some(nonce) => nonce.to_owned(),
-            None if matches!(kind, ModelRequest::Fixed(_)) => nonce::new(),
-            None => nonce::new().replace('-', ""),
+        let new_id = |kind: &ModelRequest| match kind {
+            ModelRequest::Fixed => nonce::new(),
+            _ => nonce::new().replace('-', ""),
         };
         let wanted: Vec<_> = wanted.iter().map(|kind| (*kind, new_id(kind))).collect();
         let paths: Vec<_> = wanted.iter().map(|(kind, id)| path_of(*kind, id)).collect();
         let data: Vec<_> = wanted.iter().map(|(_, id)| nonce::sign(id, b"x")).collect();
         let request =
             |((kind, id), (path, data)): (&(ModelRequest, String), (&'_ String, &'_ Vec<u8>))| {
-                let named = |outlives_session| {
-                    let mut removal = Removal::of_create(path, id);
-                    removal.outlives_session = outlives_session;
-                    Some(removal)
-                };
                 match *kind {
                     ModelRequest::Contender => {
-                        (CreateMode::EphemeralSequential, named(false), data.clone())
+                        let removal = Removal::of_create(path, id);
+                        (CreateMode::EphemeralSequential, Some(removal), data.clone())
                     }
-                    ModelRequest::Lasting => (CreateMode::Persistent, named(true), data.clone()),
-                    ModelRequest::Fixed(may_exist) => {
-                        let mut removal = Removal::signed(path.clone(), id.clone(), None);
-                        removal.may_exist = may_exist;
+                    ModelRequest::Fixed => {
+                        let removal = Removal::signed(path.clone(), id.clone(), None);
                         (CreateMode::Ephemeral, Some(removal), data.clone())
                     }
                     ModelRequest::List => (CreateMode::Container, None, Vec::new()),
@@ -218,14 +248,8 @@ impl ModelWorld {
         let Some(id) = ids.get(at % ids.len().max(1)).cloned() else { return };
         let (kind, path) = self.owned.remove(&id).unwrap();
         match kind {
-            ModelRequest::Fixed(_) => {
-                self.rig.add_task(Task::Remove(Removal::signed(path, id, None)))
-            }
-            _ => {
-                let mut removal = Removal::named(path, id);
-                removal.outlives_session = kind == ModelRequest::Lasting;
-                self.rig.add_task(Task::Remove(removal));
-            }
+            ModelRequest::Fixed => self.rig.add_task(Task::Remove(Removal::signed(path, id, None))),
+            _ => self.rig.add_task(Task::Remove(Removal::named(path, id))),
         }
     }
 
@@ -263,15 +287,6 @@ impl ModelWorld {
                     (ModelRequest::List, answer) => assert!(answer.is_err()),
                     (_, Ok(Reply::Created(path, _))) => drop(self.owned.insert(id, (kind, path))),
                     (_, Ok(answer)) => panic!("{answer:?} to a create"),
-                    // A caller that has not left handles a node with a fixed name itself.
-                    (ModelRequest::Fixed(_), Err(CallError::ConnectionLoss)) if at % 2 == 0 => {
-                        self.call(&[ModelRequest::Fixed(true)], Some(&id));
-                    }
-                    (ModelRequest::Fixed(_), Err(CallError::Expired)) => {}
-                    (ModelRequest::Fixed(_), Err(_)) => {
-                        let path = path_of(kind, &id);
-                        self.rig.add_task(Task::Remove(Removal::signed(path, id, None)));
-                    }
                     (_, Err(_)) => {}
                 }
             }
@@ -281,8 +296,11 @@ impl ModelWorld {
     /// The requests that were sent arrive at the server, unless their connection is gone.
     fn flow(&mut self) {
         if self.rig.machine.wants_connection() || self.rig.machine.is_over() {
-            self.server.late.append(&mut self.server.requests);
+            let now = self.rig.now;
+            let late = self.server.requests.drain(..).map(|frame| (now, frame));
+            self.server.late.extend(late);
             self.server.answers.clear();
+            self.server.has_moved = false; // the next connection makes its server the owner
         }
         self.rig.server_in.push(&std::mem::take(&mut self.rig.machine.to_server));
         while let Some(frame) = self.rig.server_in.next().unwrap() {
@@ -292,11 +310,11 @@ impl ModelWorld {
 
     fn act(&mut self, act: ModelAct) {
         match act {
-            ModelAct::Call(wanted) => self.call(wanted, None),
+            ModelAct::Call(wanted) => self.call(wanted),
             ModelAct::Leave(at) => self.leave(at),
             ModelAct::Release(at) => self.release(at),
             ModelAct::Serve(n) => (0..n).for_each(|_| self.server.serve()),
-            ModelAct::ServeLate(n) => (0..n).for_each(|_| self.server.serve_late()),
+            ModelAct::ServeLate(n) => (0..n).for_each(|_| self.server.serve_late(self.rig.now)),
             ModelAct::Answer(n) => {
                 for _ in 0..n {
                     let Some(frame) = self.server.answers.pop_front() else { break };
@@ -310,7 +328,7 @@ impl ModelWorld {
             ModelAct::Outage(wanted, ms) => {
                 self.rig.drop_connection();
                 self.flow();
-                self.call(wanted, None);
+                self.call(wanted);
                 self.rig.pass_time(Duration::from_millis(ms));
                 if self.rig.machine.wants_connection() {
                     self.rig.attach(7);
@@ -319,7 +337,7 @@ impl ModelWorld {
             ModelAct::Wait(ms) => self.rig.pass_time(Duration::from_millis(ms)),
             ModelAct::Close => drop(ending::close(&mut self.rig)),
             ModelAct::Expire if self.rig.machine.wants_connection() => {
-                self.server.nodes.retain(|_, (_, _, owner)| *owner == 0);
+                self.server.nodes.retain(|_, node| node.owner == 0);
                 self.rig.connect();
                 self.rig.greet(0, 0);
             }
@@ -370,12 +388,11 @@ enum ModelAct {
 }
 
 fn act() -> impl Strategy<Value = ModelAct> {
-    const CALLS: [&[ModelRequest]; 6] = [
+    const CALLS: [&[ModelRequest]; 5] = [
         &[ModelRequest::Contender, ModelRequest::List],
         &[ModelRequest::Contender, ModelRequest::Contender],
         &[ModelRequest::Contender],
-        &[ModelRequest::Fixed(false)],
-        &[ModelRequest::Lasting],
+        &[ModelRequest::Fixed],
         &[ModelRequest::List, ModelRequest::List],
     ];
     prop_oneof![
@@ -408,7 +425,8 @@ proptest! {
         let mut world = ModelWorld::new(has_hold);
         acts.into_iter().for_each(|act| world.act(act));
         let is_closed = world.rig.machine.is_ending() && !world.rig.machine.is_over();
-        for _ in 0..40 {
+        let end = world.rig.now + removal::late_bound(T) + T * 4;
+        while world.rig.now < end {
             for act in [ModelAct::Attach, ModelAct::Serve(1000), ModelAct::Answer(1000), ModelAct::Wait(600)] {
                 world.act(act);
             }

@@ -63,7 +63,7 @@ fn a_caller_gets_a_fresh_lease_however_slow_the_server_and_however_long_the_tick
             let fresh = 'fresh: loop {
                 let (done, fresh) = bounded(1);
                 let rig = &mut slow_server.rig;
-                rig.with(|m, now| m.prove("/l".into(), done, now));
+                rig.with(|m, now| m.prove(done, now));
                 loop {
                     slow_server.serve(T / 100);
                     match fresh.try_recv() {

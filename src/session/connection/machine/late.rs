@@ -1,0 +1,71 @@
+//! The creates whose answers were lost, that have made no node so far, and that may still be done.
+//!
+//! `removal` says how such a create can be done late, and that the next write of the session is
+//! then refused, so that the session gets a new connection. While there are such creates, `timing`
+//! sends a write every T/4, and `background` looks for their nodes on each new connection and
+//! removes what it finds. A create is forgotten when its time is over and the present connection has
+//! looked for its node.
+
+use super::*;
+use zk_wire::path;
+
+#[derive(Default)]
+pub(super) struct LateCreates {
+    all: Vec<LateCreate>,
+}
+
+struct LateCreate {
+    removal: Removal,
+    /// When the create cannot be done any more.
+    until: BootTime,
+}
+
+impl LateCreates {
+    pub(super) fn add(&mut self, removal: Removal, until: BootTime) {
+        self.all.push(LateCreate { removal, until });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn ids(&self) -> HashSet<&str> {
+        self.all.iter().map(|late| late.removal.id.as_str()).collect()
+    }
+
+    /// The directories of their nodes, each once.
+    pub(super) fn dirs(&self) -> Vec<String> {
+        let dirs = self.all.iter().map(|late| path::parent(&late.removal.path));
+        dirs.collect::<BTreeSet<_>>().into_iter().map(str::to_owned).collect()
+    }
+
+    /// Takes the removals of the creates in `dir` that may have made one of these nodes.
+    pub(super) fn take_made(&mut self, dir: &str, names: &[&str]) -> Vec<Removal> {
+        self.take(|late| {
+            path::parent(&late.removal.path) == dir && late.removal.may_have_made(names)
+        })
+    }
+
+    /// Takes the removals of all creates in `dir`.
+    pub(super) fn take_all(&mut self, dir: &str) -> Vec<Removal> {
+        self.take(|late| path::parent(&late.removal.path) == dir)
+    }
+
+    /// Takes the ids of those that cannot be done any more at `now`.
+    pub(super) fn take_past(&mut self, now: BootTime) -> Vec<String> {
+        let past = self.take(|late| late.until <= now);
+        past.into_iter().map(|removal| removal.id).collect()
+    }
+
+    fn take(&mut self, is_meant: impl Fn(&LateCreate) -> bool) -> Vec<Removal> {
+        let (meant, others) = std::mem::take(&mut self.all).into_iter().partition(is_meant);
+        self.all = others;
+        let meant: Vec<LateCreate> = meant;
+        meant.into_iter().map(|late| late.removal).collect()
+    }
+
+    #[cfg(zk_sim)]
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+}

@@ -1,0 +1,158 @@
+//! Sessions that are made in the background: before a server can be reached, or before it runs.
+use crate::support::{
+    Proxy, Raw, Server, Shared, at_best,
+    contend::spawn_waiting,
+    embedded, scenarios,
+    scene::{SOON, builder, full_path, next, until_empty, until_state},
+    until,
+};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+use zk_mutex::{
+    Cause, Error, RetryPolicy, SessionBuilder, SessionEvent, SessionState, ZkMutex, ZkSession,
+};
+
+const LOCK: &str = "/locks/orders";
+const T: Duration = Duration::from_secs(30);
+/// The longest time of a close that no server answers, and some time for a busy machine.
+const CLOSE: Duration = Duration::from_millis(2500);
+
+fn background(at: &str) -> SessionBuilder {
+    builder(at).session_timeout(T)
+}
+
+fn service_that_starts_before_its_server_gets_the_lock_when_the_server_runs() {
+    let server = Server::start();
+    let at = server.connect_string();
+    server.kill();
+    let session = background(&at).connect_in_background().unwrap();
+    let events = session.subscribe();
+    assert_eq!(
+        (session.state(), session.session_id(), session.timeout()),
+        (SessionState::Connecting, None, T)
+    );
+    let mutex = ZkMutex::new(&session, LOCK).unwrap();
+    let start = Instant::now();
+    let said = mutex.try_lock().map(drop);
+    assert!(
+        matches!(&said, Err(Error::Unavailable { cause: Cause::Outage(hosts), .. }) if hosts.len() == 1),
+        "{said:?}"
+    );
+    assert!(at_best(start) < T / 6);
+    thread::scope(|scope| {
+        let waiter = spawn_waiting(scope, || mutex.lock().map(|guard| guard.is_held()));
+        server.restart();
+        assert!(matches!(next(&events), SessionEvent::Connected { .. }));
+        assert_eq!(waiter.join().unwrap(), Ok(true));
+    });
+    assert_eq!(session.state(), SessionState::Connected);
+    until_empty(&at, LOCK);
+    session.close().unwrap();
+}
+
+fn calls_give_up_by_the_policy_if_no_server_comes() {
+    let policy = RetryPolicy::default().max_elapsed(Duration::from_millis(500));
+    // Nothing listens on this port.
+    let session = builder("127.0.0.1:1").retry_policy(policy).connect_in_background().unwrap();
+    let mutex = ZkMutex::new(&session, LOCK).unwrap();
+    for _ in 0..2 {
+        let start = Instant::now();
+        let Err(Error::Unavailable { op: "lock", cause: Cause::Outage(hosts), .. }) = mutex.lock()
+        else {
+            panic!("there is no server")
+        };
+        assert!(start.elapsed() >= Duration::from_millis(500));
+        assert!(hosts[0].reason.contains("refused"), "{hosts:?}");
+    }
+}
+
+fn session_ends_in_time_before_there_was_any_server() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.address());
+    proxy.black_hole(true);
+    // Nothing listens on the one port, and no answer comes from the other.
+    for at in ["127.0.0.1:1".to_owned(), proxy.connect_string()] {
+        let begin = || background(&at).connect_in_background().unwrap();
+        let session = begin();
+        let mutex = ZkMutex::new(&session, LOCK).unwrap();
+        thread::scope(|scope| {
+            let waiter = spawn_waiting(scope, || mutex.lock().map(drop));
+            let start = Instant::now();
+            let _ = session.close(); // perhaps there is a session behind the black hole
+            assert!(at_best(start) < CLOSE, "{at}: {:?}", start.elapsed());
+            assert!(matches!(waiter.join().unwrap(), Err(Error::Closed { .. })));
+        });
+        let session = begin();
+        let start = Instant::now();
+        drop(session);
+        assert!(at_best(start) < CLOSE, "{at}: {:?}", start.elapsed());
+    }
+}
+
+fn wrong_settings_are_refused_at_once() {
+    type Set = fn(SessionBuilder) -> SessionBuilder;
+    let wrong: [(&str, Set); 4] = [
+        ("", |builder| builder),
+        ("127.0.0.1:1", |builder| builder.session_timeout(Duration::ZERO)),
+        ("127.0.0.1:1", |builder| builder.auth("digest", "no colon")),
+        ("127.0.0.1:1", |builder| {
+            builder.retry_policy(RetryPolicy::default().base(Duration::ZERO))
+        }),
+    ];
+    for (at, set) in wrong {
+        let said = set(ZkSession::builder(at)).connect_in_background();
+        assert!(matches!(said, Err(Error::InvalidConfig { .. })), "{said:?}");
+    }
+}
+
+fn refused_credentials_are_an_error_of_each_call() {
+    let at = Shared::chroot();
+    let session =
+        background(&at).auth("nonsense", "user:password").connect_in_background().unwrap();
+    let said = ZkMutex::new(&session, LOCK).unwrap().lock().map(drop);
+    assert!(matches!(said, Err(Error::Auth { op: "lock", .. })), "{said:?}");
+}
+
+fn required_chroot_is_asked_for_by_the_first_call() {
+    let at = Shared::chroot();
+    let session =
+        background(&format!("{at}/missing")).require_chroot().connect_in_background().unwrap();
+    until_state(&session, SessionState::Connected);
+    let mutex = ZkMutex::new(&session, LOCK).unwrap();
+    for said in [mutex.lock().map(drop), mutex.try_lock().map(drop), mutex.holders().map(drop)] {
+        match said {
+            Err(Error::InvalidConfig { what: "chroot", reason }) => {
+                assert!(reason.contains("/missing"), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    Raw::connect(&at).unwrap().mkdirs(&full_path(&at, "/missing")).unwrap();
+    mutex.lock().unwrap().unlock().unwrap();
+}
+
+/// The close comes while the session's threads are about to make its connection, or have just made
+/// it.
+fn sessions_that_are_closed_as_soon_as_they_are_made_leave_nothing() {
+    let (server, at) = embedded::start();
+    for round in 0..200 {
+        let session = background(&at).connect_in_background().unwrap();
+        let until = Instant::now() + Duration::from_micros(round % 20 * 10);
+        while Instant::now() < until {} // to sleep would take too long
+        let _ = session.close();
+    }
+    until("no connection is left", SOON, || (server.connection_count() == 0).then_some(()));
+    until("no session is left", SOON, || server.sessions().is_empty().then_some(()));
+}
+
+scenarios![
+    calls_give_up_by_the_policy_if_no_server_comes on none,
+    refused_credentials_are_an_error_of_each_call,
+    required_chroot_is_asked_for_by_the_first_call,
+    service_that_starts_before_its_server_gets_the_lock_when_the_server_runs,
+    session_ends_in_time_before_there_was_any_server,
+    sessions_that_are_closed_as_soon_as_they_are_made_leave_nothing on embedded,
+    wrong_settings_are_refused_at_once on none,
+];

@@ -1,0 +1,100 @@
+//! The control beside the tests: a thread that does nothing but sleep, and notes how late it wakes.
+//!
+//! A test that gives a call a bound of some seconds judges the machine too: with ten busy processes
+//! for each processor, a thread that could run waits for a long time until it does. The control
+//! waits in the same process, in the same way, and has nothing of the library in it. So what it was
+//! late is the machine's part of the time, and [`at_best`] takes that off. On a machine that is
+//! punctual nothing is taken off, and the bound is as strict as it is written.
+use parking_lot::Mutex;
+use std::{
+    sync::{LazyLock, Once},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The time between two looks of the control.
+const LOOK: Duration = Duration::from_millis(5);
+/// What a thread may be late on a machine that is punctual.
+const PUNCTUAL: Duration = Duration::from_millis(1);
+
+/// What the control has noted.
+struct Noted {
+    /// When it looked last.
+    last: Instant,
+    /// Each look that came late: when it should have come, and when it came.
+    late: Vec<(Instant, Instant)>,
+}
+
+static NOTED: LazyLock<Mutex<Noted>> =
+    LazyLock::new(|| Mutex::new(Noted { last: Instant::now(), late: Vec::new() }));
+
+/// Starts the control of this process. What was before the first call is not known.
+pub fn start() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        LazyLock::force(&NOTED);
+        thread::Builder::new().name("control".into()).spawn(watch).expect("a thread");
+    });
+}
+
+fn watch() {
+    loop {
+        thread::sleep(LOOK);
+        let (mut noted, now) = (NOTED.lock(), Instant::now());
+        let due = noted.last + LOOK;
+        if now.saturating_duration_since(due) > PUNCTUAL {
+            noted.late.push((due, now));
+        }
+        noted.last = now;
+    }
+}
+
+/// For how long since `from` the control could have run, and did not: the machine's part of the
+/// time.
+pub fn late_since(from: Instant) -> Duration {
+    start();
+    let (noted, now) = (NOTED.lock(), Instant::now());
+    let first = noted.late.partition_point(|(_, came)| *came <= from);
+    let of = |due: Instant, came: Instant| came.saturating_duration_since(due.max(from));
+    let before: Duration = noted.late[first..].iter().map(|(due, came)| of(*due, *came)).sum();
+    // The look that is due now may be late itself.
+    before + Some(of(noted.last + LOOK, now)).filter(|late| *late > PUNCTUAL).unwrap_or_default()
+}
+
+/// How long the time since `from` would have been on a machine that is punctual. A bound for a call
+/// is a bound for this.
+pub fn at_best(from: Instant) -> Duration {
+    from.elapsed().saturating_sub(late_since(from))
+}
+
+/// Checks what a process must have done within a time that leaves it `spare`. It may have failed to
+/// only if the machine took that much of the time since `from`.
+#[track_caller]
+pub fn assert_in_time(is_so: bool, from: Instant, spare: Duration, what: &str) {
+    let late = late_since(from);
+    assert!(is_so || late >= spare, "not so: {what}; the machine was late for {late:?} only");
+    if !is_so {
+        eprintln!("not judged, the machine was late for {late:?}: {what}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_is_no_lateness_and_a_look_that_comes_late_is() {
+        start();
+        let begun = Instant::now();
+        thread::sleep(LOOK * 20);
+        let (best, real) = (at_best(begun), begun.elapsed());
+        assert!(best <= real && best + late_since(begun) >= LOOK * 20);
+        // While somebody keeps the control from its note, it is late.
+        let (held, begun) = (NOTED.lock(), Instant::now());
+        thread::sleep(LOOK * 40);
+        drop(held);
+        let late = late_since(begun);
+        assert!(late >= LOOK * 30, "{late:?}");
+        assert!(at_best(begun) <= begun.elapsed() - LOOK * 30);
+    }
+}
