@@ -2,12 +2,15 @@
 //! mutant, in which a piece of text is replaced. In each copy `crate::` means the copy.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "../copies.rs"]
+mod copies;
 #[path = "src/mutants.rs"]
 #[allow(dead_code)] // this script does not use how a mutant is found
 mod mutants;
+
+use copies::{found, read, taken_over, write};
 
 /// The library's own files, with their places in `src/` and in a copy.
 const LIBRARY: &[&str] = &[
@@ -20,6 +23,7 @@ const LIBRARY: &[&str] = &[
     "local/queue.rs",
     "local/reentry.rs",
     "local/turn.rs",
+    "process.rs",
     "queue/held_node.rs",
     "session/notifier.rs",
     "session/leased_node.rs",
@@ -74,6 +78,7 @@ const NEEDED: &[(&str, &[&str])] = &[
             "clock.rs",
             "error.rs",
             "limit.rs",
+            "process.rs",
             "scenarios/lease.rs",
             "session/notifier.rs",
             "session/generation.rs",
@@ -81,6 +86,7 @@ const NEEDED: &[(&str, &[&str])] = &[
             "session/lease.rs",
             "signal.rs",
             "stats.rs",
+            "wait.rs",
             "world.rs",
         ],
     ),
@@ -97,29 +103,18 @@ const SEEN: &[(&str, &str)] = &[
     ("*self.is_released.get_mut()", "self.is_released.load(Ordering::Relaxed)"),
 ];
 
-/// The characters of a text that the formatter keeps, each with its place: no white space, and no
-/// comma before a closing bracket.
-fn squeezed(text: &str) -> Vec<(usize, char)> {
-    let dense: Vec<_> = text.char_indices().filter(|(_, c)| !c.is_whitespace()).collect();
-    let is_last = |at: usize| dense.get(at + 1).is_some_and(|(_, c)| ")]}".contains(*c));
-    let kept = (0..dense.len()).filter(|&at| dense[at].1 != ',' || !is_last(at));
-    kept.map(|at| dense[at]).collect()
-}
-
-/// The places of this code in a text, however it is wrapped.
-fn found(text: &str, code: &str) -> Vec<std::ops::Range<usize>> {
-    let (whole, part) = (squeezed(text), squeezed(code));
-    let is_same = |at: &[(usize, char)]| at.iter().map(|a| a.1).eq(part.iter().map(|p| p.1));
-    let ends = |at: &[(usize, char)]| at[0].0..at[at.len() - 1].0 + at[at.len() - 1].1.len_utf8();
-    whole.windows(part.len()).filter(|at| is_same(at)).map(ends).collect()
-}
-
 fn main() {
     let here =
         PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where we are"));
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo says where to write"));
     let (library, own) = (here.join("../../src"), here.join("copy"));
-    for path in [&library, &own, &here.join("build.rs"), &here.join("src/mutants.rs")] {
+    for path in [
+        &library,
+        &own,
+        &here.join("build.rs"),
+        &here.join("../copies.rs"),
+        &here.join("src/mutants.rs"),
+    ] {
         println!("cargo::rerun-if-changed={}", path.display());
     }
     let mut copies = String::new();
@@ -209,34 +204,4 @@ fn modules(dir: &Path, files: &[&str], engine: &str) {
     for (place, text) in all {
         write(&dir.join(place).join("mod.rs"), &text);
     }
-}
-
-/// Replaces the lines that name single functions of the library by these functions.
-fn taken_over(library: &Path, text: String) -> String {
-    let mut all = String::new();
-    for line in text.split_inclusive('\n') {
-        let Some((file, start)) =
-            line.trim().strip_prefix("//= ").and_then(|from| from.split_once(": "))
-        else {
-            all += line;
-            continue;
-        };
-        let source = read(&library.join(file));
-        let (_, rest) = source.split_once(start).unwrap_or_else(|| panic!("{file} has no {start}"));
-        let (body, _) =
-            rest.split_once("\n    }\n").unwrap_or_else(|| panic!("{file}: {start} has no end"));
-        all += &format!("    {start}{body}\n    }}\n");
-    }
-    all
-}
-
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
-fn write(path: &Path, text: &str) {
-    let dir = path.parent().expect("a file is in a directory");
-    fs::create_dir_all(dir)
-        .and_then(|()| fs::write(path, text))
-        .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use zk_sim_runtime::net::{self, Flow, Side};
-use zk_sim_runtime::{Death, Rng, after, kill, resume, set_drift, sleep_host, stop};
+use zk_sim_runtime::{Death, ProcessId, Rng, after, kill, resume, set_drift, sleep_host, stop};
 
 use crate::operator::Request;
 use crate::scenario::World;
 use crate::servers::Servers;
-use crate::{between, client_host, server_host};
+use crate::{between, block_foreign_code, client_host, server_host};
 
 /// A fault, with all its random choices. A `number` chooses among the things that exist when the
 /// fault is injected.
@@ -43,6 +43,9 @@ pub enum Fault {
     /// The messages between a server and the other servers are held or lost. Its clients still
     /// reach it.
     CutOff { which: Which, hears: Option<Flow>, says: Option<Flow>, lasts: Duration },
+    /// The messages of the other servers reach a server late: as a follower it applies each write
+    /// late, and its clients notice nothing else.
+    Lag { member: usize, least: Duration, most: Duration, lasts: Duration },
     /// A server's clock runs too fast or too slow.
     DriftServer { member: usize, ppm: i32 },
     /// A server grants shorter timeouts than the others for a while.
@@ -61,6 +64,8 @@ pub enum Fault {
     SleepHost { process: usize, lasts: Duration },
     /// A process's clocks run too fast or too slow.
     Drift { process: usize, ppm: i64 },
+    /// The application's own code, its logger and its observers, blocks in a process for a while.
+    Block { process: usize, lasts: Duration },
     /// A fault that hits the focus of its burst, whatever process and server it names.
     Focused { focus: Focus, fault: Box<Fault> },
 }
@@ -126,6 +131,7 @@ impl Fault {
             Fault::KillServers { .. } => "all-servers-killed",
             Fault::StallServer { .. } => "server-stalled",
             Fault::CutOff { .. } => "server-cut-off",
+            Fault::Lag { .. } => "server-lags",
             Fault::DriftServer { .. } => "server-drift",
             Fault::Limits { .. } => "timeout-limits",
             Fault::Expire { .. } => "expire",
@@ -135,6 +141,7 @@ impl Fault {
             Fault::Kill { .. } => "kill",
             Fault::SleepHost { .. } => "sleep",
             Fault::Drift { .. } => "drift",
+            Fault::Block { .. } => "code-blocks",
             Fault::Focused { fault, .. } => fault.kind(),
         }
     }
@@ -147,9 +154,11 @@ impl Fault {
             | Fault::Refuse { lasts, .. }
             | Fault::StallServer { lasts, .. }
             | Fault::CutOff { lasts, .. }
+            | Fault::Lag { lasts, .. }
             | Fault::Limits { lasts, .. }
             | Fault::Stop { lasts, .. }
             | Fault::SleepHost { lasts, .. }
+            | Fault::Block { lasts, .. }
             | Fault::KillServer { pause: lasts, .. }
             | Fault::KillServers { pause: lasts }
             | Fault::Kill { pause: lasts, .. } => *lasts,
@@ -169,7 +178,7 @@ impl Fault {
         let (process, member) = (rng.usize(..mix.processes), rng.usize(..mix.members));
         let number = rng.usize(..1_000);
         let lasts = between(rng, Duration::from_millis(1), timeout * 2);
-        match rng.u32(..28) {
+        match rng.u32(..29) {
             0 | 1 => Fault::Cut { number },
             2 => Fault::HalfOpen {
                 number,
@@ -226,17 +235,21 @@ impl Fault {
                 lasts: between(rng, Duration::from_millis(1), timeout * 3),
             },
             27 if mix.has_drift => Fault::Drift { process, ppm: drift(rng, mix).into() },
+            28 => {
+                Fault::Block { process, lasts: between(rng, Duration::from_millis(1), timeout * 3) }
+            }
             _ => Fault::random(rng, mix),
         }
     }
 
     /// A fault that cuts a process, or its server, off from the rest of the world for about as long
-    /// as a session lasts.
+    /// as a session lasts. Or the application's own code blocks meanwhile.
     fn parting(rng: &mut Rng, mix: &Mix) -> Fault {
         let (process, member) = (0, 0);
         let lasts = mix.session_timeout.mul_f64(0.3 + rng.f64() * 1.7);
         let (one, two) = ways(rng);
-        match rng.u32(..8) {
+        match rng.u32(..9) {
+            8 => Fault::Block { process, lasts: lasts * 2 },
             0..3 => Fault::CutOff { which: Which::Member(member), hears: one, says: two, lasts },
             3 | 4 => Fault::Link { process, member: None, up: one, down: two, lasts },
             5 | 6 => Fault::Stop { process, lasts },
@@ -264,11 +277,13 @@ impl Fault {
             Fault::Refuse { member: which, .. }
             | Fault::KillServer { member: which, .. }
             | Fault::StallServer { member: which, .. }
+            | Fault::Lag { member: which, .. }
             | Fault::DriftServer { member: which, .. }
             | Fault::Limits { member: which, .. } => *which = member,
             Fault::Stop { process: whose, .. }
             | Fault::Kill { process: whose, .. }
             | Fault::SleepHost { process: whose, .. }
+            | Fault::Block { process: whose, .. }
             | Fault::Drift { process: whose, .. } => *whose = process,
             Fault::KillServers { .. }
             | Fault::Expire { .. }
@@ -279,10 +294,45 @@ impl Fault {
         fault
     }
 
+    /// The process that may lose locks by this fault; all of them may (`Some(None)`), or none.
+    fn troubles(&self, world: &World) -> Option<Option<ProcessId>> {
+        match self {
+            Fault::Cut { number } | Fault::HalfOpen { number, .. } => {
+                let all = net::connections();
+                let connection = all.get(number % all.len().max(1))?;
+                Some(Some(connection.process))
+            }
+            Fault::Link { process, .. }
+            | Fault::Slow { process, .. }
+            | Fault::Stop { process, .. }
+            | Fault::Kill { process, .. }
+            | Fault::SleepHost { process, .. } => Some(Some(world.process(*process))),
+            Fault::Refuse { .. }
+            | Fault::KillServer { .. }
+            | Fault::KillServers { .. }
+            | Fault::StallServer { .. }
+            | Fault::CutOff { .. }
+            | Fault::Lag { .. }
+            | Fault::Limits { .. }
+            | Fault::Expire { .. }
+            | Fault::Delete { .. } => Some(None),
+            // Clocks that drift within the bound cost no lock, nor do loggers and observers that
+            // block. What a fault of a burst hits is told when that is chosen.
+            Fault::Block { .. }
+            | Fault::DriftServer { .. }
+            | Fault::Drift { .. }
+            | Fault::Sequence { .. }
+            | Fault::Focused { .. } => None,
+        }
+    }
+
     /// Begins the fault. It ends by itself.
     pub fn inject(&self, world: &World) {
         zk_sim_runtime::note(&format!("fault: {self:?}"));
         let (servers, observer) = (world.servers().clone(), world.observer());
+        if let Some(process) = self.troubles(world) {
+            observer.has_trouble(process, self.lasts());
+        }
         match self {
             Fault::Cut { number } => {
                 if let Some(conn) = a_connection(*number) {
@@ -341,6 +391,14 @@ impl Fault {
                     flow_for(server_host(member), server_host(other), *says, *lasts);
                 }
             }
+            Fault::Lag { member, least, most, lasts } => {
+                let to = server_host(*member);
+                for from in (0..servers.count()).filter(|other| other != member).map(server_host) {
+                    net::set_delay(from, to, *least, *most);
+                    let usual = world.delay();
+                    after(*lasts, move || net::set_delay(from, to, usual.0, usual.1));
+                }
+            }
             Fault::DriftServer { member, ppm } => servers.set_drift(*member, *ppm),
             Fault::Limits { member, most, lasts } => {
                 servers.set_session_limits(*member, world.limits().0, *most);
@@ -376,6 +434,7 @@ impl Fault {
                 let id = world.process(*process);
                 sleep_host(id, *lasts);
             }
+            Fault::Block { process, lasts } => block_foreign_code(world.process(*process), *lasts),
             Fault::Drift { process, ppm } => set_drift(world.process(*process), *ppm),
             Fault::Focused { focus, fault } => {
                 let (process, member) = world.focus(focus);
@@ -447,6 +506,26 @@ impl Plan {
                 plan.push((next, Fault::random(rng, mix)));
             }
         }
+    }
+
+    /// Adds servers that follow their leader late for a while.
+    pub fn add_lags(&mut self, rng: &mut Rng, lasts: Duration, mix: &Mix) {
+        let (timeout, mut at) = (mix.session_timeout, Duration::ZERO);
+        loop {
+            at += timeout.mul_f64(1.0 + 9.0 * rng.f64());
+            if at >= lasts {
+                break;
+            }
+            let most = between(rng, Duration::from_millis(1), timeout / 8);
+            let lag = Fault::Lag {
+                member: rng.usize(..mix.members),
+                least: most.mul_f64(rng.f64()),
+                most,
+                lasts: between(rng, timeout, timeout * 6),
+            };
+            self.0.push((at, lag));
+        }
+        self.0.sort_by_key(|(at, _)| *at);
     }
 
     /// A plan in which every clock runs too fast or too slow from the beginning.

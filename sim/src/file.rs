@@ -1,7 +1,8 @@
 //! A scenario as a file. It stays the same when the choices of seeds change. The first line has
 //! everything but the faults; each further line has one fault and its time. Lines that begin with
 //! `#` are for people. Parts that are missing in the first line are chosen by its seed, so a file
-//! that is older than a part of the scenario can still be played.
+//! that is older than a part of the scenario can still be played. So can a file that is older than
+//! the removal of a recipe's setting: such a setting is ignored.
 
 use serde_json::Value;
 
@@ -78,6 +79,17 @@ mod tests {
         let mut expected = Scenario::of(3, Mode::Usual);
         (expected.chance, expected.mix.locks, expected.plan) = (7, 9, Plan::default());
         assert_eq!(format!("{scenario:?}"), format!("{expected:?}"));
+    }
+
+    #[test]
+    fn a_setting_that_a_recipe_has_no_more_is_ignored() {
+        let written = (0..)
+            .map(|seed| write(&Scenario::of(seed, Mode::Usual)).unwrap())
+            .find(|text| text.contains("\"watches_parent\":false"))
+            .unwrap();
+        let older = written
+            .replace("\"watches_parent\":false", "\"watches_parent\":false,\"persists\":true");
+        assert_eq!(format!("{:?}", read(&older)), format!("{:?}", read(&written)));
     }
 
     #[test]

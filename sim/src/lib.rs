@@ -24,10 +24,12 @@ pub mod servers;
 pub mod store;
 pub mod workload;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use zk_sim_runtime::{Rng, note};
+use zk_sim_runtime::{ProcessId, Rng, note, now, this_process, thread};
 
 /// The host of the process with this number.
 pub fn client_host(number: usize) -> IpAddr {
@@ -45,7 +47,39 @@ pub fn between(rng: &mut Rng, least: Duration, most: Duration) -> Duration {
     Duration::from_secs_f64((low + rng.f64() * (high - low)).exp())
 }
 
-/// A logger that writes the library's log into the trace.
+thread_local! {
+    /// Until when the code of the application that the library calls blocks in each process, in the
+    /// world's time.
+    static BLOCKED: RefCell<BTreeMap<ProcessId, Duration>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// The logger and the observers of this process block for this time.
+pub(crate) fn block_foreign_code(process: ProcessId, lasts: Duration) {
+    let until = now() + lasts;
+    BLOCKED.with_borrow_mut(|all| {
+        let blocked = all.entry(process).or_default();
+        *blocked = until.max(*blocked);
+    });
+}
+
+/// A new run begins, in which nothing blocks.
+pub(crate) fn unblock_foreign_code() {
+    BLOCKED.with_borrow_mut(BTreeMap::clear);
+}
+
+/// The logger or an observer is called on this thread, and blocks for as long as it has to.
+pub(crate) fn foreign_code() {
+    let until = || BLOCKED.with_borrow(|all| all.get(&this_process()?).copied());
+    while let Some(left) = until().and_then(|until| until.checked_sub(now())) {
+        if left.is_zero() {
+            return;
+        }
+        thread::sleep(left);
+    }
+}
+
+/// A logger that writes the library's log into the trace. If it has to block, it blocks the threads
+/// of the library. What a call logs on the thread of its caller is not the library's concern.
 pub struct TraceLog;
 
 impl log::Log for TraceLog {
@@ -55,6 +89,9 @@ impl log::Log for TraceLog {
 
     fn log(&self, record: &log::Record<'_>) {
         note(&format!("{}: {}", record.level(), record.args()));
+        if thread::is_own_thread() {
+            foreign_code();
+        }
     }
 
     fn flush(&self) {}

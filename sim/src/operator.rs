@@ -5,13 +5,25 @@
 pub enum Request {
     /// Deletes a node of any owner.
     Delete { path: String },
+    /// Makes a node without data. Anybody may do with it what these permissions allow.
+    Make { path: String, permissions: i32 },
+    /// Lets anybody do with a node what these permissions allow.
+    Permit { path: String, permissions: i32 },
     /// Writes a node's data.
     Write { path: String, data: String },
 }
 
+const CREATE: i32 = 1;
 const DELETE: i32 = 2;
 const SET_DATA: i32 = 5;
+const SET_ACL: i32 = 7;
 const CLOSE: i32 = -11;
+
+/// All permissions.
+pub const ALL: i32 = 31;
+
+/// All permissions but the one to delete a node's children.
+pub const ALL_BUT_DELETE: i32 = ALL & !8;
 
 /// The connect request for a new session.
 pub fn connect() -> Vec<u8> {
@@ -35,6 +47,19 @@ pub fn all(requests: &[Request]) -> Vec<u8> {
                 text(&mut body, path.as_bytes());
                 body.extend((-1_i32).to_be_bytes()); // of any version
             }
+            Request::Make { path, permissions } => {
+                body.extend(CREATE.to_be_bytes());
+                text(&mut body, path.as_bytes());
+                text(&mut body, &[]);
+                acl(&mut body, *permissions);
+                body.extend(0_i32.to_be_bytes()); // a persistent node
+            }
+            Request::Permit { path, permissions } => {
+                body.extend(SET_ACL.to_be_bytes());
+                text(&mut body, path.as_bytes());
+                acl(&mut body, *permissions);
+                body.extend((-1_i32).to_be_bytes()); // of any version
+            }
             Request::Write { path, data } => {
                 body.extend(SET_DATA.to_be_bytes());
                 text(&mut body, path.as_bytes());
@@ -48,6 +73,13 @@ pub fn all(requests: &[Request]) -> Vec<u8> {
     end.extend(CLOSE.to_be_bytes());
     bytes.extend(frame(&end));
     bytes
+}
+
+fn acl(body: &mut Vec<u8>, permissions: i32) {
+    body.extend(1_i32.to_be_bytes()); // the number of its entries
+    body.extend(permissions.to_be_bytes());
+    text(body, b"world");
+    text(body, b"anyone");
 }
 
 fn text(body: &mut Vec<u8>, text: &[u8]) {

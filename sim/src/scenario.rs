@@ -16,10 +16,10 @@ use zk_test_server::ensemble::Settings;
 
 use crate::faults::{Focus, Mix, Plan};
 use crate::observer::{Counts, Observer, Setting};
-use crate::operator::Request;
+use crate::operator::{self, Request};
 use crate::servers::Servers;
 use crate::workload::{self, Job, Longest, Place, Recipe, Shared};
-use crate::{between, client_host};
+use crate::{between, client_host, unblock_foreign_code};
 
 fn lock(number: usize) -> String {
     format!("/locks/{number}")
@@ -171,6 +171,7 @@ impl Scenario {
             places,
             asks_in_vain,
             is_observed: false,
+            talks: false,
             longest_hold: between(&mut rng, Duration::from_millis(5), session_timeout * 2),
             long_hold_in: if is_short { 2 } else { [3, 10, 100][rng.usize(..3)] },
             longest_pause: between(&mut rng, Duration::from_millis(5), session_timeout),
@@ -187,6 +188,10 @@ impl Scenario {
             place.longest = Longest::random(&mut rng, session_timeout);
         }
         job.is_observed = rng.u32(..3) == 0;
+        job.talks = rng.bool();
+        if rng.bool() {
+            plan.add_lags(&mut rng, storm, &mix);
+        }
         let delay = (most / 4, most);
         Scenario { seed, mode, chance: seed, servers, mix, delay, plan, job, storm, planted: None }
     }
@@ -197,11 +202,14 @@ impl Scenario {
         let observer = Observer::new(Setting {
             places: self.job.places.clone(),
             session_timeout: self.job.session_timeout,
+            // A renewal takes half a tick, and some ten packets one after the other.
+            is_tight: self.job.session_timeout < (self.servers.tick * 3).max(self.delay.1 * 100),
             sync_time: self.servers.tick * self.servers.sync_limit,
             may_overlap: self.mode == Mode::Drift,
         });
         let shared = Shared {
             observer: observer.clone(),
+            side_channel: Default::default(),
             is_calm: Arc::default(),
             is_well: Arc::default(),
             is_over: Arc::default(),
@@ -233,6 +241,7 @@ struct Inner {
 
 impl World {
     fn build(scenario: &Scenario, shared: Shared) {
+        unblock_foreign_code();
         net::set_default_delay(scenario.delay.0, scenario.delay.1);
         let servers = Servers::start(&scenario.servers, scenario.chance);
         shared.observer.watch(&servers);
@@ -250,6 +259,9 @@ impl World {
         for (time, fault) in scenario.plan.0.clone() {
             let world = world.clone();
             at(time, move || fault.inject(&world));
+        }
+        if scenario.job.asks_in_vain {
+            world.make_undeletable();
         }
         world.look();
         if let Some(time) = scenario.planted {
@@ -274,8 +286,35 @@ impl World {
         self.0.scenario.job.places[number].queue()
     }
 
+    /// An operator makes the folders of the locks that cannot be deleted. The root permits no
+    /// deletes either.
+    fn make_undeletable(&self) {
+        let permissions = operator::ALL_BUT_DELETE;
+        let paths = [workload::UNDELETABLE.to_owned()].into_iter().chain(workload::undeletable());
+        let tree = self.0.servers.newest().unwrap_or_default();
+        let is_missing = |path: &String| !tree.iter().any(|node| node.path == *path);
+        let make = |path| Request::Make { path, permissions };
+        let mut requests: Vec<Request> = paths.filter(is_missing).map(make).collect();
+        if !requests.is_empty() {
+            requests.push(Request::Permit { path: "/".to_owned(), permissions });
+            self.0.servers.operate(requests);
+            let world = self.clone();
+            after(self.0.scenario.mix.session_timeout / 4, move || world.make_undeletable());
+        }
+    }
+
+    /// An operator permits the deletes, so that the sessions can forget these locks.
+    fn make_deletable(&self) {
+        let paths = ["/".to_owned()].into_iter().chain(workload::undeletable());
+        let permit = |path| Request::Permit { path, permissions: operator::ALL };
+        self.0.servers.operate(paths.map(permit).collect());
+    }
+
     /// Lets the observer check now and then, until the run is over.
     fn look(&self) {
+        if !self.0.servers.all_serve() {
+            self.0.shared.observer.has_trouble(None, Duration::ZERO);
+        }
         self.0.shared.observer.look(&self.0.servers);
         let world = self.clone();
         after(self.0.scenario.mix.session_timeout / 8, move || world.look());
@@ -352,22 +391,39 @@ impl World {
                 world.0.servers.restart(member, true);
                 world.0.servers.set_drift(member, 0);
             }
-            world.reset_permits();
-            let since = now() + world.0.scenario.mix.session_timeout * 3;
-            let is_well = world.0.shared.is_well.clone();
-            at(since, move || is_well.store(true, Ordering::Relaxed));
-            world.when_all_have_progress(since);
+            world.settles();
         });
     }
 
-    /// An operator sets the numbers of permits back to the original values.
-    fn reset_permits(&self) {
+    /// Waits until all servers serve and each semaphore has its original number of permits. Only
+    /// then the time begins in which no call may fail and each thread must get a lock.
+    fn settles(&self) {
+        let session_timeout = self.0.scenario.mix.session_timeout;
+        let world = self.clone();
+        if !self.0.servers.all_serve() || !self.has_original_permits() {
+            after(session_timeout / 4, move || world.settles());
+            return;
+        }
+        let since = now() + session_timeout * 3;
+        let is_well = self.0.shared.is_well.clone();
+        at(since, move || is_well.store(true, Ordering::Relaxed));
+        self.when_all_have_progress(since);
+    }
+
+    /// Whether each semaphore has its original number of permits. An operator sets the others back.
+    /// A server that leads no more may drop the operator's request, so the caller looks again.
+    fn has_original_permits(&self) -> bool {
+        let Some(tree) = self.0.servers.newest() else { return false };
+        let mut all = true;
         for place in &self.0.scenario.job.places {
-            if let Recipe::Semaphore { permits, .. } = place.recipe {
-                let (path, data) = (place.path.clone(), permits.to_string());
+            let Recipe::Semaphore { permits, .. } = place.recipe else { continue };
+            let (path, data) = (place.path.clone(), permits.to_string());
+            if tree.iter().any(|node| node.path == path && node.data != data.as_bytes()) {
                 self.0.servers.operate(vec![Request::Write { path, data }]);
+                all = false;
             }
         }
+        all
     }
 
     /// Ends the threads when each thread of every process has had a lock since that time, and there
@@ -391,6 +447,9 @@ impl World {
         match without {
             None => {
                 observer.check("stuck", true, String::new);
+                if self.0.scenario.job.asks_in_vain {
+                    self.make_deletable();
+                }
                 self.0.shared.is_over.store(true, Ordering::Relaxed);
                 self.ends(
                     now() + self.0.scenario.mix.session_timeout * QUIET + Duration::from_secs(60),
@@ -412,17 +471,17 @@ impl World {
 
     /// Checks that no node is left when all threads have ended.
     fn ends(&self, until: Duration) {
-        let is_done = self.0.shared.observer.is_quiet()
-            && self.0.processes.borrow().iter().all(|process| !is_alive(*process));
+        let observer = &self.0.shared.observer;
+        let is_done = observer.is_quiet()
+            && self.0.processes.borrow().iter().all(|process| !is_alive(*process))
+            && self.0.servers.all_serve();
         let (left, watches) = (self.0.servers.left(), self.0.servers.watches());
-        let is_over = is_done && left.is_empty() && watches == 0 && self.0.servers.all_serve();
-        if is_over || now() >= until {
-            let text = || {
-                format!(
-                    "all threads ended: {is_done}; watches left: {watches}; nodes left: {left:?}"
-                )
-            };
-            self.0.shared.observer.check("no end", is_over, text);
+        let is_clean = left.is_empty() && watches == 0;
+        if is_done && is_clean || now() >= until {
+            let text = || "a thread has not ended, or a server does not serve".to_owned();
+            observer.check("no end", is_done, text);
+            let text = || format!("watches: {watches}; nodes: {left:?}");
+            observer.check("node left", is_clean, text);
             finish();
             return;
         }

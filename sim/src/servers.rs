@@ -1,14 +1,14 @@
 //! The ensemble in the simulated network.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use zk_sim_runtime::net::{self, ConnId, Service, Wire};
-use zk_sim_runtime::{at, note, now};
-use zk_test_server::ensemble::{Ensemble, NodeInfo, Notice, Output, Packet, Settings};
+use zk_sim_runtime::{ProcessId, at, note, now};
+use zk_test_server::ensemble::{Ensemble, NodeInfo, NodeView, Notice, Output, Packet, Settings};
 
 use crate::observer::Node;
 use crate::operator::{self, Request};
@@ -30,11 +30,54 @@ struct Inner {
     myself: Option<Servers>,
     /// Is called with each session that the leader expires.
     on_expired: Option<Box<dyn Fn(i64)>>,
+    /// Is called with the changes from each version of the newest tree to the next.
+    on_changed: Option<Box<dyn Fn(Vec<Change>)>>,
+    /// Is called with each process that is connected to a server whose leader was replaced.
+    on_deposed: Option<Box<dyn Fn(ProcessId)>>,
+    known: Known,
+}
+
+/// A change of the newest tree.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// The leader's tree has this node no more.
+    Gone {
+        /// Its path.
+        path: String,
+    },
+    /// The leader's tree has a new node.
+    Made {
+        /// Its path.
+        path: String,
+        /// The session that owns it, if it is ephemeral; 0 for none.
+        owner: i64,
+        /// The transaction that made it.
+        czxid: i64,
+        /// Its data.
+        data: Vec<u8>,
+    },
+    /// The data of a node of the leader's tree has changed.
+    Written {
+        /// Its path.
+        path: String,
+        /// Its data.
+        data: Vec<u8>,
+    },
+}
+
+/// The newest tree, as far as its changes were told.
+#[derive(Default)]
+struct Known {
+    /// The leader, and the newest transaction in its tree.
+    state: Option<(usize, i64)>,
+    /// The transactions that made and wrote each node, and the number of the look that saw it.
+    nodes: HashMap<String, (i64, i64, u64)>,
+    looks: u64,
 }
 
 struct Member {
-    /// The connections of its clients.
-    conns: Vec<ConnId>,
+    /// The connections of its clients, and the clients; an operator is no process.
+    conns: Vec<(ConnId, Option<ProcessId>)>,
     /// The member does not run until this time.
     stalled_until: Duration,
     /// Events that came while the member did not run.
@@ -85,6 +128,9 @@ impl Servers {
             next_operator: OPERATORS,
             myself: None,
             on_expired: None,
+            on_changed: None,
+            on_deposed: None,
+            known: Known::default(),
         };
         let servers = Servers(Rc::new(RefCell::new(inner)));
         servers.0.borrow_mut().myself = Some(servers.clone());
@@ -130,7 +176,7 @@ impl Servers {
             if silently {
                 inner.ensemble.take_outputs();
             }
-            conns.into_iter().for_each(|conn| inner.ensemble.closed(member, conn.0, now()));
+            conns.into_iter().for_each(|(conn, _)| inner.ensemble.closed(member, conn.0, now()));
         });
     }
 
@@ -234,6 +280,21 @@ impl Servers {
         self.0.borrow_mut().on_expired = Some(Box::new(told));
     }
 
+    /// Sets a function that is called with each change of the newest tree, at the time of the
+    /// change. The newest tree is that of the leader that was elected last: a write is in it from
+    /// its commit on, and before anybody is told of the commit. The function must not act on the
+    /// servers.
+    pub fn on_changed(&self, told: impl Fn(Vec<Change>) + 'static) {
+        self.0.borrow_mut().on_changed = Some(Box::new(told));
+    }
+
+    /// Sets a function that is called while a process is connected to a server whose leader has
+    /// been replaced, which the server does not know yet: before and after each event of a server,
+    /// so that no answer of such a server is left out. The function must not act on the servers.
+    pub fn on_deposed(&self, told: impl Fn(ProcessId) + 'static) {
+        self.0.borrow_mut().on_deposed = Some(Box::new(told));
+    }
+
     /// The leader's nodes that belong to sessions; none without a leader.
     pub fn ephemerals(&self) -> Vec<NodeInfo> {
         let inner = self.0.borrow();
@@ -305,18 +366,81 @@ impl Inner {
     }
 
     fn happens(&mut self, member: usize, event: Event) {
+        self.tell_deposed();
         let conns = &mut self.members[member].conns;
         match event {
             Event::Opened(conn, from) => {
-                conns.push(conn);
+                let client = net::connections().into_iter().find(|open| open.id == conn);
+                conns.push((conn, client.map(|client| client.process)));
                 self.ensemble.open(member, conn.0, from, now());
             }
             Event::Bytes(conn, bytes) => self.ensemble.bytes(member, conn.0, &bytes, now()),
             Event::Closed(conn) => {
-                conns.retain(|open| *open != conn);
+                conns.retain(|(open, _)| *open != conn);
                 self.ensemble.closed(member, conn.0, now());
             }
             Event::Packet(packet) => self.ensemble.packet(packet, now()),
+        }
+        self.tell_changes();
+        self.tell_deposed();
+    }
+
+    /// Tells the changes of the newest tree since the last call.
+    fn tell_changes(&mut self) {
+        let (Some(leader), Some(told)) = (self.ensemble.leader(), &self.on_changed) else { return };
+        let state = Some((leader, self.ensemble.applied(leader)));
+        if self.known.state == state {
+            return;
+        }
+        let Known { nodes, looks, .. } = &mut self.known;
+        *looks += 1;
+        let (mut changes, mut seen) = (Vec::new(), 0);
+        self.ensemble.each_node(leader, |node| {
+            let NodeView { path, owner, czxid, mzxid, data } = node;
+            let before =
+                nodes.get_mut(path).map(|known| std::mem::replace(known, (czxid, mzxid, *looks)));
+            seen += 1;
+            let (path, data) = (|| path.to_owned(), || data.to_vec());
+            match before {
+                Some((made, written, _)) if made == czxid => {
+                    if written != mzxid {
+                        changes.push(Change::Written { path: path(), data: data() });
+                    }
+                }
+                before => {
+                    if before.is_some() {
+                        changes.push(Change::Gone { path: path() });
+                    } else {
+                        nodes.insert(path(), (czxid, mzxid, *looks));
+                    }
+                    changes.push(Change::Made { path: path(), owner, czxid, data: data() });
+                }
+            }
+        });
+        if seen < nodes.len() {
+            nodes.retain(|path, (_, _, look)| {
+                let stands = look == looks;
+                if !stands {
+                    changes.push(Change::Gone { path: path.clone() });
+                }
+                stands
+            });
+        }
+        self.known.state = state;
+        // The tree has no order, and two runs of a seed must be the same.
+        changes.sort_unstable();
+        if !changes.is_empty() {
+            told(changes);
+        }
+    }
+
+    fn tell_deposed(&self) {
+        let Some(told) = &self.on_deposed else { return };
+        for (member, state) in self.members.iter().enumerate() {
+            if self.ensemble.is_deposed(member) {
+                let clients = state.conns.iter().filter_map(|(_, client)| *client);
+                clients.for_each(told);
+            }
         }
     }
 
@@ -338,6 +462,7 @@ impl Inner {
 
     /// Carries out the ensemble's outputs and sets its timers.
     fn settle(&mut self) {
+        self.tell_changes();
         loop {
             let outputs = self.ensemble.take_outputs();
             if outputs.is_empty() {
@@ -384,7 +509,7 @@ impl Inner {
             Output::Close { member, conn } => {
                 self.operators.remove(&conn);
                 net::close(ConnId(conn));
-                self.members[member].conns.retain(|open| open.0 != conn);
+                self.members[member].conns.retain(|(open, _)| open.0 != conn);
                 self.ensemble.closed(member, conn, now());
             }
             Output::Packet(packet) => {

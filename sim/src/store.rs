@@ -32,6 +32,12 @@ impl<T> Default for Store<T> {
 }
 
 impl<T: Copy + Ord> Store<T> {
+    /// Whether another node has written under this lock since this one wrote last. A write of this
+    /// one is late then: it is refused, or stale.
+    pub fn has_earlier(&self, lock: &str, node: &str) -> bool {
+        self.0.get(lock).is_some_and(|value| value.earlier.contains(node))
+    }
+
     /// A holder of this lock, with this node, writes and shows its token.
     pub fn write(&mut self, lock: &str, node: &str, token: T) -> Written {
         let Some(value) = self.0.get_mut(lock) else {
@@ -60,6 +66,7 @@ mod tests {
         assert_eq!(store.write("/a", "one", 1), Written::Taken);
         assert_eq!(store.write("/a", "one", 1), Written::Taken);
         assert_eq!(store.write("/a", "two", 3), Written::Taken);
+        assert!(store.has_earlier("/a", "one") && !store.has_earlier("/a", "two"));
         assert_eq!(store.write("/a", "one", 2), Written::Refused);
         assert_eq!(store.write("/b", "one", 2), Written::Taken);
     }

@@ -74,18 +74,23 @@ const EXPIRED: &str = "lost, the server expired the session";
 const RESUMED: &str = ": resumed";
 const TOO_LONG: &str = "lock lost, it was held for longer than its max_hold";
 const LATE_READ: &str = "made behind the deletion of its write";
+const DONE_LATE: &str = "was done late";
+const NO_SESSION: &str = "accepted the connection, but gave no session";
 const NO_LEADER: &str = "looks for a leader";
 
 plans! {
     answers_that_are_lost: [RESUMED, LAPSED], [];
     clocks_far_beyond_the_bound: [LAPSED, EXPIRED], ["overlaps", "refused_writes"];
+    creates_that_are_done_late: [DONE_LATE, RESUMED], [];
     hosts_that_sleep: ["fault: SleepHost", LAPSED, EXPIRED], ["refused_writes"];
     leaders_that_are_cut_off: [NO_LEADER, RESUMED, LAPSED], [];
+    logger_and_observer_that_block: ["fault: Block", " s ago)", LAPSED, RESUMED], [];
     nodes_that_an_operator_deletes: [DELETED, QUEUES_AGAIN], [];
     nodes_that_are_removed_twice: [TOO_LONG, "waiting until our earlier node is deleted"], [];
     outages_longer_than_the_session: [RESUMED, LAPSED], [];
     processes_that_stop_and_write_late: [LAPSED, EXPIRED], ["refused_writes"];
     sequence_numbers_that_are_used_up: ["carry no order any more"], [];
+    requests_for_a_common_name_that_are_done_late: [NO_SESSION, RESUMED], [];
     servers_that_lose_their_data: ["with its data: false", RESUMED, LAPSED], [];
     sessions_that_are_ended: ["the operator expires session", DELETED, QUEUES_AGAIN, EXPIRED], [];
     timeouts_that_become_shorter: ["fault: Limits", LAPSED, EXPIRED, RESUMED], [];

@@ -144,6 +144,8 @@ pub(crate) struct Thread {
     /// The thread has lost the processor.
     is_preempted: bool,
     waits_for: (&'static str, u64),
+    /// See `thread::spawn_own`.
+    pub(crate) is_own: bool,
 }
 
 enum Act {
@@ -488,6 +490,7 @@ impl Sim {
             has_timed_out: false,
             is_preempted: false,
             waits_for: ("", 0),
+            is_own: false,
         });
         drop(threads);
         let mut body = Some(AssertUnwindSafe(body));

@@ -84,13 +84,29 @@ pub mod library {
         pub use crate::atomic::*;
     }
 
+    /// Stands for the type of the crate `forkguard`. In the simulation no process forks.
+    #[derive(Clone)]
+    pub struct ForkGuard;
+
+    impl ForkGuard {
+        /// A guard, which belongs to this process.
+        pub fn try_new() -> Result<Self, std::convert::Infallible> {
+            Ok(ForkGuard)
+        }
+
+        /// Whether this process is a forked child of the process that made the guard.
+        pub fn detected_fork(&mut self) -> bool {
+            false
+        }
+    }
+
     pub use crate::chance::{new_uuid, random, shuffle};
     pub use crate::channel::{Receiver, Select, Sender, bounded, never, unbounded};
     pub use crate::net_client::{Events, Poll, Registry, TcpStream, Waker, resolve, socket};
     pub use crate::once::{LazyLock, OnceLock};
     pub use crate::process::host_and_process;
     pub use crate::sync::Mutex;
-    pub use crate::thread::{self, this_thread};
+    pub use crate::thread::{self, is_own_thread, spawn_own, this_thread};
     pub use crate::time::{Instant, boot_time, wall_time};
 
     /// Iterates in the same order in each run.

@@ -123,6 +123,31 @@ where
     }
 }
 
+/// Starts a thread of the program under test that can be told from those of its users.
+///
+/// # Errors
+///
+/// None so far.
+pub fn spawn_own<F, T>(name: String, body: F) -> io::Result<JoinHandle<T>>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    Builder::new().name(name).spawn(move || {
+        core::with(|sim| {
+            if let Some(thread) = sim.current() {
+                sim.threads.borrow_mut()[thread].is_own = true;
+            }
+        });
+        body()
+    })
+}
+
+/// Whether the calling thread was started by `spawn_own`.
+pub fn is_own_thread() -> bool {
+    core::with(|sim| sim.current().is_some_and(|thread| sim.threads.borrow()[thread].is_own))
+}
+
 /// The calling thread.
 pub fn current() -> Thread {
     Thread { id: this_thread() }

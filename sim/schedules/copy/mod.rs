@@ -6,6 +6,7 @@ pub mod clock;
 pub mod error;
 pub mod limit;
 pub mod local;
+pub mod process;
 pub mod queue;
 pub mod scenarios;
 pub mod session;

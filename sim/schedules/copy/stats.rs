@@ -1,8 +1,11 @@
 //! What a lock counts, in the place of the real one: nothing is counted here.
 
 use crate::error::LossReason;
+use crate::wait::UserCall;
 
-pub struct WaitRecord<'a>(pub &'a ());
+pub struct WaitRecord<'a> {
+    pub call: &'a UserCall,
+}
 
 impl WaitRecord<'_> {
     pub fn contended(&self) {}

@@ -57,7 +57,23 @@ pub fn explore_up_to(preemptions: Option<usize>, f: impl Fn() + Send + Sync + 's
     });
 }
 
+/// As `forkguard::Guard`: no process forks here.
+#[derive(Clone)]
+pub struct ForkGuard;
+
+impl ForkGuard {
+    pub fn try_new() -> Result<Self, std::convert::Infallible> {
+        Ok(ForkGuard)
+    }
+
+    pub fn detected_fork(&mut self) -> bool {
+        false
+    }
+}
+
 // ---- locks and one-time cells ----
+
+pub use std::sync::LazyLock;
 
 /// As `parking_lot::Mutex`.
 #[derive(Default)]
@@ -99,6 +115,13 @@ impl<T> OnceLock<T> {
         let set = self.value.set(value);
         self.is_set.store(true, Ordering::Release);
         set
+    }
+
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        if self.get().is_none() {
+            let _ = self.set(make());
+        }
+        self.get().expect("just set")
     }
 
     pub fn get(&self) -> Option<&T> {

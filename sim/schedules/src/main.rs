@@ -47,6 +47,9 @@ macro_rules! warn {
 macro_rules! info {
     ($($arg:tt)+) => { warn!($($arg)+) };
 }
+macro_rules! queued {
+    ($level:ident, $($arg:tt)+) => { warn!($($arg)+) };
+}
 
 /// The name and the function of a scenario.
 type Scenario = (&'static str, fn());

@@ -5,6 +5,8 @@
 //! server has, and the sessions that the leader expires. RELIABILITY.md ("Simulation") lists the
 //! checks.
 
+mod answers;
+mod history;
 mod names;
 mod queue;
 mod sleepers;
@@ -21,19 +23,23 @@ use zk_sim_runtime::{
 };
 use zk_test_server::ensemble::NodeInfo;
 
+pub use self::answers::{Listed, Wish};
+use self::history::History;
+pub use self::history::Moment;
 use self::names::Mode;
 pub use self::names::Node;
 use self::sleepers::Sleepers;
-use crate::operator::Request;
 use crate::servers::Servers;
 use crate::store::{Store, Written};
 use crate::workload::{Place, Recipe};
 
-/// What is checked, by the names under which violations are told. In a run of some length each of
-/// them is made.
-pub const CHECKS: [&str; 20] = [
+/// What is checked, by the names under which violations are told. Each check is counted where it
+/// could have failed, and not where the observer only looked. In a run of some length each of them
+/// is made.
+pub const CHECKS: [&str; 31] = [
     "two holders",
     "too many permits",
+    "held without a node",
     "queue order",
     "lease outlived",
     "stale guard",
@@ -41,12 +47,22 @@ pub const CHECKS: [&str; 20] = [
     "stale write",
     "notified late",
     "held too long",
+    "lost without trouble",
     "lost, and held",
     "signal after the release",
     "request of no client",
+    "handed over though asked for",
+    "taken, and free",
+    "list of the past",
+    "number of the past",
     "asleep",
     "deadline",
+    "wrong error",
     "error in calm",
+    "re-entry",
+    "upgrade",
+    "downgrade",
+    "all or nothing",
     "node left",
     "memory",
     "account",
@@ -65,6 +81,9 @@ pub struct Setting {
     pub places: Vec<Place>,
     /// The session timeout that clients ask for.
     pub session_timeout: Duration,
+    /// The timeout is so short, for the servers' tick or for the network, that a lease may end
+    /// before it is renewed although nothing fails.
+    pub is_tight: bool,
     /// How long a follower may receive nothing from its leader.
     pub sync_time: Duration,
     /// Clocks drift beyond the bound, so two holds may overlap. This is counted, and is not
@@ -97,10 +116,19 @@ struct Seen {
     /// The path that each waiting thread waits for.
     waiting: BTreeMap<(ProcessId, usize), String>,
     sleepers: Sleepers,
-    persistent: Persistent,
     /// Nodes with a revocation request.
     asked_for: BTreeSet<String>,
     let_go_as_asked: BTreeSet<String>,
+    history: History,
+    /// The session that each process has had last.
+    newest_session: BTreeMap<ProcessId, i64>,
+    /// When each process was last connected to a server whose leader had been replaced.
+    deposed: BTreeMap<ProcessId, Duration>,
+    /// Until when each process had, or has, some trouble of its own, and all of them together.
+    trouble: BTreeMap<Option<ProcessId>, Duration>,
+    /// The locks that each thread uses now, and when it last used each lock before.
+    using: BTreeMap<(ProcessId, usize), Vec<String>>,
+    used: BTreeMap<(ProcessId, usize, String), Duration>,
 }
 
 /// A node that has the lock.
@@ -109,8 +137,10 @@ struct Hold {
     node: Node,
     hold: Observed,
     since: Duration,
-    /// The time at which it was first seen to be invalid.
+    /// The time at which it was first seen to bear the mark of a loss.
     lost: Option<Duration>,
+    /// It was seen at a time at which it must not be lost.
+    was_in_calm: bool,
 }
 
 /// A guard of a thread.
@@ -127,6 +157,9 @@ struct Guard {
     /// Since when it is invalid by its process's clock, and nobody was told; and how long the
     /// process had been stopped by then.
     overdue: Option<(Duration, Duration)>,
+    /// It was seen after the end of its `max_hold`, or after the end of its hold.
+    was_held_too_long: bool,
+    was_over: bool,
 }
 
 /// The highest tokens of one lock.
@@ -141,17 +174,6 @@ struct Session {
     process: ProcessId,
     /// The connection of the session.
     epoch: Option<u64>,
-}
-
-/// Locks that outlive their sessions.
-#[derive(Default)]
-struct Persistent {
-    /// Their nodes, with the processes that will release them.
-    held: BTreeMap<String, ProcessId>,
-    /// Processes that are about to make such a node below this path.
-    under_way: BTreeMap<(ProcessId, usize), String>,
-    /// Paths below which such a node may have been left.
-    strays: BTreeSet<String>,
 }
 
 /// Counts of events.
@@ -171,6 +193,9 @@ pub struct Counts {
     pub overlaps: u64,
     /// The number of writes that the store refused, because a newer holder had written before.
     pub refused_writes: u64,
+    /// The number of answers that were not judged, because a leader that had been replaced may have
+    /// given them.
+    pub of_deposed_leaders: u64,
     /// How often each check was made.
     pub checks: BTreeMap<&'static str, u64>,
 }
@@ -189,7 +214,8 @@ impl Observer {
         Observer(Arc::new(Mutex::new(Seen { setting, counts, ..Seen::default() })))
     }
 
-    /// Counts this check, and ends the run if `is_well` is false.
+    /// Counts this check, and ends the run if `is_well` is false. The caller makes the check only
+    /// where it could fail.
     pub fn check(&self, check: &'static str, is_well: bool, text: impl FnOnce() -> String) {
         self.seen(|seen| seen.counts.note(check));
         report((!is_well).then(|| (check, text())));
@@ -208,6 +234,7 @@ impl Observer {
                         hold,
                         since: now(),
                         lost: None,
+                        was_in_calm: false,
                     };
                     seen.granted(new, tree.newest().as_deref())
                 }
@@ -216,6 +243,7 @@ impl Observer {
                     None
                 }
                 News::Attached { session, epoch } => {
+                    seen.newest_session.insert(process, session);
                     seen.sessions.insert(session, Session { process, epoch: Some(epoch) });
                     None
                 }
@@ -227,6 +255,12 @@ impl Observer {
         });
         let observer = self.clone();
         servers.on_expired(move |session| report(observer.seen(|seen| seen.expired(session))));
+        let observer = self.clone();
+        servers.on_changed(move |changes| observer.seen(|seen| seen.history.changed(changes)));
+        let observer = self.clone();
+        servers.on_deposed(move |process| {
+            observer.seen(|seen| seen.deposed.insert(process, now()));
+        });
     }
 
     fn seen<T>(&self, f: impl FnOnce(&mut Seen) -> T) -> T {
@@ -244,7 +278,18 @@ impl Observer {
             let (hold, token) = (Observed::of(held), held.fencing_token());
             let node = Node::of(&hold.path);
             let got = clock_of(process);
-            let guard = Guard { process, thread, node, hold, token, asked, got, overdue: None };
+            let guard = Guard {
+                process,
+                thread,
+                node,
+                hold,
+                token,
+                asked,
+                got,
+                overdue: None,
+                was_held_too_long: false,
+                was_over: false,
+            };
             report(self.seen(|seen| seen.acquired(guard, asked)));
         }
         self.seen(|seen| {
@@ -267,6 +312,9 @@ impl Observer {
                 let guard = seen.guards.swap_remove(at);
                 let broken = seen.ended_too_early(&guard, reason);
                 if was_asked && guard.node.mode == Mode::Exclusive {
+                    if seen.is_used_by_others(process, thread, &guard.node.lock) {
+                        seen.counts.note("handed over though asked for");
+                    }
                     seen.let_go_as_asked.insert(guard.hold.path);
                 }
                 broken
@@ -319,54 +367,6 @@ impl Observer {
         self.check("request of no client", was, text);
     }
 
-    // ---- locks that outlive sessions ----
-
-    /// The calling thread is about to make its hold of the lock at this path persistent.
-    pub fn persists(&self, thread: usize, path: &str) {
-        let Some(process) = this_process() else { return };
-        self.seen(|seen| seen.persistent.under_way.insert((process, thread), path.to_owned()));
-    }
-
-    /// The calling thread has done so, by this node; or it has failed, and the node may exist.
-    pub fn persisted(&self, thread: usize, node: Option<&str>) {
-        let Some(process) = this_process() else { return };
-        report(self.seen(|seen| {
-            let path = seen.persistent.under_way.remove(&(process, thread));
-            let Some(node) = node else {
-                seen.persistent.strays.extend(path);
-                return None;
-            };
-            seen.persistent.held.insert(node.to_owned(), process);
-            seen.counts.note("two holders");
-            let other = seen.holds.iter().find(|hold| {
-                excludes(&Node::of(node), &hold.node)
-                    && seen.counts_for(hold.process, &hold.hold, hold.since)
-            });
-            let broken = other.map(|other| {
-                let (one, two) = (process_name(process), process_name(other.process));
-                let text = format!("{one} has made {node}, and {two} holds {}", other.hold.path);
-                ("two holders", text)
-            });
-            seen.unless_it_may_overlap(broken)
-        }));
-    }
-
-    /// The calling thread is about to release this node.
-    pub fn releases_persistent(&self, thread: usize, node: &str) {
-        let Some(process) = this_process() else { return };
-        let folder = node.rsplit_once('/').map_or("", |(folder, _)| folder);
-        self.seen(|seen| {
-            seen.persistent.held.remove(node);
-            seen.persistent.under_way.insert((process, thread), folder.to_owned());
-        });
-    }
-
-    /// The calling thread has released the persistent node.
-    pub fn released_persistent(&self, thread: usize) {
-        let Some(process) = this_process() else { return };
-        self.seen(|seen| seen.persistent.under_way.remove(&(process, thread)));
-    }
-
     // ---- reports of faults ----
 
     /// A third party ends this session at the server.
@@ -379,25 +379,23 @@ impl Observer {
         self.seen(|seen| seen.deleted_by_others.insert(path.to_owned(), now()));
     }
 
+    /// For so long the process, or each process, is disturbed by a fault.
+    pub fn has_trouble(&self, process: Option<ProcessId>, lasts: Duration) {
+        self.seen(|seen| {
+            let until = seen.trouble.entry(process).or_default();
+            *until = (*until).max(now() + lasts);
+        });
+    }
+
     // ---- regular checks ----
 
     /// Checks for states that must not last: holders without a notification, waiters that were not
-    /// woken, forgotten nodes. An operator removes persistent locks that no process will release.
+    /// woken, forgotten nodes.
     pub fn look(&self, servers: &Servers) {
         let tree = servers.newest();
+        report(self.seen(|seen| seen.lost_without_trouble()));
         report(self.seen(|seen| seen.told_late()));
         report(self.seen(|seen| seen.sleepers(tree.as_deref())));
-        for path in self.seen(|seen| seen.ownerless(tree.as_deref())) {
-            match path {
-                Ok(path) => servers.operate(vec![Request::Delete { path }]),
-                Err(path) => {
-                    let text = format!(
-                        "{path} outlives its session, and no process has made it persistent"
-                    );
-                    fail("node left", text);
-                }
-            }
-        }
     }
 
     /// The counts so far.
@@ -454,15 +452,22 @@ impl Seen {
     /// the later one is granted.
     fn granted(&mut self, new: Hold, tree: Option<&[NodeInfo]>) -> Option<Broken> {
         self.forget_dead();
-        self.counts.note("two holders");
         let mut broken = None;
         if self.counts_for(new.process, &new.hold, new.since) {
+            let may_overlap =
+                |old: &Hold| excludes(&old.node, &new.node) && !is_downgrade(old, &new);
+            if self.holds.iter().any(may_overlap) {
+                self.counts.note("two holders");
+            }
             broken = self
                 .overlap(&new)
                 .or_else(|| self.too_many(&new))
                 .or_else(|| self.overlapped_guard(&new));
             if let (None, Some(tree)) = (&broken, tree) {
-                self.counts.note("queue order");
+                self.counts.note("held without a node");
+                if queue::has_others(tree, &new) {
+                    self.counts.note("queue order");
+                }
                 broken = queue::place(tree, &new, self.deleted_by_others.keys());
             }
         }
@@ -479,20 +484,15 @@ impl Seen {
 
     /// A valid hold that excludes the new one.
     fn overlap(&self, new: &Hold) -> Option<Broken> {
-        let text =
-            |other| format!("{} holds {}, and {other}", process_name(new.process), new.hold.path);
         let other = self.holds.iter().find(|old| {
             excludes(&old.node, &new.node)
                 && !is_downgrade(old, new)
                 && self.counts_for(old.process, &old.hold, old.since)
-        });
-        if let Some(other) = other {
-            let of = format!("{} still holds {}", process_name(other.process), other.hold.path);
-            return Some(("two holders", text(of)));
-        }
-        let is_here = |node: &str| Node::of(node).lock == new.node.lock;
-        let kept = self.persistent.held.keys().find(|node| is_here(node))?;
-        Some(("two holders", text(format!("{kept} has not been released"))))
+        })?;
+        let (one, two) = (process_name(new.process), process_name(other.process));
+        let text =
+            format!("{one} holds {}, and {two} still holds {}", new.hold.path, other.hold.path);
+        Some(("two holders", text))
     }
 
     /// A guard of another thread that excludes the new hold. Its node may have been deleted too
@@ -517,7 +517,6 @@ impl Seen {
         if new.node.mode != Mode::Permit {
             return None;
         }
-        self.counts.note("too many permits");
         let most = self.setting.most_permits(&new.node.lock)?;
         let held = self.holds.iter().filter(|old| {
             old.node.mode == Mode::Permit
@@ -525,6 +524,10 @@ impl Seen {
                 && self.counts_for(old.process, &old.hold, old.since)
         });
         let held = held.count() + 1;
+        // One more would be too many.
+        if held >= most {
+            self.counts.note("too many permits");
+        }
         let text = format!("{} is held, and with it {held} of {most} permits", new.hold.path);
         (held > most).then_some(("too many permits", text))
     }
@@ -551,23 +554,18 @@ impl Seen {
             .map_or(Duration::ZERO, |hold| hold.since)
     }
 
+    /// Whether another thread of this process uses the lock at this path now.
+    fn is_used_by_others(&self, process: ProcessId, thread: usize, path: &str) -> bool {
+        let is_other = |(of, other): &(ProcessId, usize)| *of == process && *other != thread;
+        let mut using = self.using.iter().filter(|(of, _)| is_other(of));
+        using.any(|(_, paths)| paths.iter().any(|used| used == path))
+    }
+
     fn forget_dead(&mut self) {
         self.holds.retain(|hold| is_alive(hold.process));
         self.guards.retain(|guard| is_alive(guard.process));
         self.waiting.retain(|(process, _), _| is_alive(*process));
         self.sessions.retain(|_, session| is_alive(session.process));
-        let Persistent { held, under_way, strays } = &mut self.persistent;
-        let mut stays = |process: ProcessId, folder: &str| {
-            let stays = is_alive(process);
-            if !stays {
-                strays.insert(folder.to_owned());
-            }
-            stays
-        };
-        held.retain(|node, process| {
-            stays(*process, node.rsplit_once('/').map_or("", |(folder, _)| folder))
-        });
-        under_way.retain(|(process, _), folder| stays(*process, folder));
     }
 
     // ---- guards ----
@@ -575,9 +573,12 @@ impl Seen {
     /// A thread has got a guard.
     fn acquired(&mut self, new: Guard, asked: Duration) -> Option<Broken> {
         self.forget_dead();
-        self.counts.note("stale guard");
-        let lost =
-            self.holds.iter().find(|hold| hold.hold.is_same(&new.hold)).and_then(|hold| hold.lost);
+        let granted = self.holds.iter().find(|hold| hold.hold.is_same(&new.hold));
+        // The hold is older than the call: another thread has handed it over, or it was kept.
+        if granted.is_some_and(|hold| hold.since < asked) {
+            self.counts.note("stale guard");
+        }
+        let lost = granted.and_then(|hold| hold.lost);
         if lost.is_some_and(|lost| lost < asked) {
             let text = format!(
                 "{} was lost at {lost:?}, and granted to a call that began at {asked:?}",
@@ -600,14 +601,17 @@ impl Seen {
     /// Another thread has a guard that excludes the new one, or the lock was handed over although
     /// other contenders had requested it.
     fn second_guard(&mut self, new: &Guard) -> Option<Broken> {
-        self.counts.note("two holders");
         let who =
             |guard: &Guard| format!("thread {} of {}", guard.thread, process_name(guard.process));
-        let other = self.guards.iter().find(|old| {
-            (old.process, old.thread) != (new.process, new.thread)
-                && excludes(&old.node, &new.node)
-                && self.counts_for(old.process, &old.hold, self.since(&old.hold))
-        });
+        let is_other = |old: &&Guard| {
+            (old.process, old.thread) != (new.process, new.thread) && excludes(&old.node, &new.node)
+        };
+        let mut others = self.guards.iter().filter(is_other).peekable();
+        if others.peek().is_some() {
+            self.counts.note("two holders");
+        }
+        let other =
+            others.find(|old| self.counts_for(old.process, &old.hold, self.since(&old.hold)));
         if let Some(other) = other {
             let (one, two) = (who(new), who(other));
             let text = format!(
@@ -619,7 +623,7 @@ impl Seen {
         let text = || format!("{} was asked for, and goes on with {}", new.hold.path, who(new));
         let is_passed_on =
             new.node.mode == Mode::Exclusive && self.let_go_as_asked.contains(&new.hold.path);
-        is_passed_on.then(|| ("handed over despite a request", text()))
+        is_passed_on.then(|| ("handed over though asked for", text()))
     }
 
     /// Checks that the token is above those of all earlier guards that excluded this one.
@@ -630,9 +634,9 @@ impl Seen {
             Mode::Permit if self.setting.most_permits(&new.node.lock) != Some(1) => return None,
             Mode::Permit | Mode::Exclusive | Mode::Leader | Mode::Name => true,
         };
-        self.counts.note("token order");
         let newest = self.newest.get(&self.of(new))?;
         let before = if is_alone { newest.alone.max(newest.shared) } else { newest.alone }?;
+        self.counts.note("token order");
         // A thread that reads beside its own write continues with the token of the write.
         let own = |old: &Guard| {
             (old.process, old.thread) == (new.process, new.thread)
@@ -661,9 +665,12 @@ impl Seen {
         if !is_alone {
             return None;
         }
-        self.counts.note("stale write");
         // All nodes of an exclusive lock have the same name.
-        match self.store.write(&node.lock, &format!("{path} of {:#x}", token.zxid()), token) {
+        let writer = format!("{path} of {:#x}", token.zxid());
+        if self.store.has_earlier(&node.lock, &writer) {
+            self.counts.note("stale write");
+        }
+        match self.store.write(&node.lock, &writer, token) {
             Written::Taken => None,
             Written::Refused => {
                 self.counts.refused_writes += 1;
@@ -678,15 +685,18 @@ impl Seen {
     // ---- leases ----
 
     /// The leader expires a session. No guard of this session may be valid, because other sessions
-    /// may get the lock from now on.
+    /// may get the lock from now on. A session that has no hold cannot fail, and is not counted.
     fn expired(&mut self, session: i64) -> Option<Broken> {
-        self.counts.note("lease outlived");
-        let hold = self.holds.iter().find(|hold| {
+        let is_its = |hold: &&Hold| {
             hold.hold.session_id() == Some(session)
                 && !self.ended_by_others.contains(&session)
                 && is_alive(hold.process)
-                && hold.hold.is_held_at(clock_of(hold.process))
-        })?;
+        };
+        if self.holds.iter().any(|hold| is_its(&hold)) {
+            self.counts.note("lease outlived");
+        }
+        let mut holds = self.holds.iter().filter(is_its);
+        let hold = holds.find(|hold| hold.hold.is_held_at(clock_of(hold.process)))?;
         let text = format!(
             "the leader expires session {session:#x}, and to {} {} is still held",
             process_name(hold.process),
@@ -695,28 +705,74 @@ impl Seen {
         self.unless_it_may_overlap(Some(("lease outlived", text)))
     }
 
-    /// Checks that holders are notified in time after the end of their lease.
-    fn told_late(&mut self) -> Option<Broken> {
-        self.forget_dead();
-        self.counts.note("notified late");
-        for hold in &mut self.holds {
-            if hold.lost.is_none() && !hold.hold.is_held_at(clock_of(hold.process)) {
+    /// Notes the holds that are lost. A hold is lost only if its own process, or a server, or an
+    /// operator has had some trouble since two session timeouts: a lease that was renewed after the
+    /// trouble has not ended since. Each hold is counted once, when it is first seen in such a calm.
+    fn lost_without_trouble(&mut self) -> Option<Broken> {
+        let mut broken = None;
+        let may_lose = self.setting.may_overlap || self.setting.is_tight;
+        for hold in self.holds.iter_mut().filter(|hold| hold.lost.is_none()) {
+            // Only the mark is final. The thread that gives the node to the next holder may be
+            // stopped between its reading of the clock and its writing of the next end. Meanwhile
+            // the end of the holder before has passed, and no guard exists that could say so.
+            if hold.hold.is_told_lost() {
                 hold.lost = Some(now());
             }
+            let until = [None, Some(hold.process)].map(|of| self.trouble.get(&of).copied());
+            let until = until.into_iter().flatten().max().unwrap_or_default();
+            if now() <= until + self.setting.session_timeout * 2 || may_lose {
+                continue;
+            }
+            if !std::mem::replace(&mut hold.was_in_calm, true) {
+                self.counts.note("lost without trouble");
+            }
+            let reason = hold.hold.lost_reason();
+            if reason.is_some_and(|reason| {
+                !matches!(
+                    reason,
+                    LossReason::HeldTooLong | LossReason::Resigned | LossReason::SessionClosed
+                )
+            }) {
+                let text = format!(
+                    "{} is lost to {} ({reason:?}), and there was no fault since {until:?}",
+                    hold.hold.path,
+                    process_name(hold.process)
+                );
+                broken = broken.or(Some(("lost without trouble", text)));
+            }
         }
+        broken
+    }
+
+    /// Checks that holders are notified in time after the end of their lease, and that no guard
+    /// outlives its `max_hold`. Each guard is counted once: when its lease, or its time, is over.
+    fn told_late(&mut self) -> Option<Broken> {
+        self.forget_dead();
         let late = TOLD_LATE * self.setting.slowness();
-        for guard in &self.guards {
+        for guard in &mut self.guards {
             let Some(most) = self.setting.max_hold(&guard.node.lock) else { continue };
-            self.counts.note("held too long");
             let (clock, end) = (clock_of(guard.process), guard.got + most);
-            if clock > end && guard.hold.is_held_at(clock) {
+            if clock <= end {
+                continue;
+            }
+            if !std::mem::replace(&mut guard.was_held_too_long, true) {
+                self.counts.note("held too long");
+            }
+            if guard.hold.is_held_at(clock) {
                 let text =
                     format!("{}: held at {clock:?}, and its time is {end:?}", guard.hold.path);
                 return Some(("held too long", text));
             }
         }
         for guard in &mut self.guards {
-            if guard.hold.is_held_at(clock_of(guard.process)) || guard.hold.is_told_lost() {
+            if guard.hold.is_held_at(clock_of(guard.process)) {
+                guard.overdue = None;
+                continue;
+            }
+            if !std::mem::replace(&mut guard.was_over, true) {
+                self.counts.note("notified late");
+            }
+            if guard.hold.is_told_lost() {
                 guard.overdue = None;
                 continue;
             }
@@ -737,6 +793,7 @@ impl Seen {
     /// the thread before, say.
     fn ended_too_early(&mut self, guard: &Guard, reason: Option<LossReason>) -> Option<Broken> {
         reason.filter(|reason| *reason == LossReason::HeldTooLong)?;
+        self.counts.note("held too long");
         // The process's clock may be faster than the world's.
         let most = self.setting.max_hold(&guard.node.lock);
         let least = most.map(|most| most.mul_f64(0.8) / self.setting.slowness());
@@ -748,32 +805,6 @@ impl Seen {
         let lasted = now().saturating_sub(since);
         let text = format!("{}: lost by its max_hold, {most:?}, after {lasted:?}", guard.hold.path);
         least.is_none_or(|least| lasted < least).then_some(("held too long", text))
-    }
-
-    // ---- locks that outlive sessions ----
-
-    /// The persistent nodes that an operator may delete because no process will; `Err` for a node
-    /// that has no reason to exist.
-    fn ownerless(&mut self, tree: Option<&[NodeInfo]>) -> Vec<Result<String, String>> {
-        self.forget_dead();
-        self.counts.note("node left");
-        let persistent = &self.persistent;
-        let without_owner = |node: &&NodeInfo| {
-            let Some(Node { lock, mode: Mode::Exclusive, .. }) = Node::numbered(&node.path) else {
-                return false;
-            };
-            node.owner == 0
-                && !persistent.held.contains_key(&node.path)
-                && !persistent.under_way.values().any(|path| *path == lock)
-        };
-        let nodes = tree.into_iter().flatten().filter(without_owner);
-        nodes
-            .map(|node| {
-                let is_stray =
-                    persistent.strays.iter().any(|path| node.path.starts_with(path.as_str()));
-                if is_stray { Ok(node.path.clone()) } else { Err(node.path.clone()) }
-            })
-            .collect()
     }
 }
 

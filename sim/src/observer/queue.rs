@@ -11,11 +11,9 @@ use super::{Broken, Hold};
 ///
 /// The process that is granted the lock has listed the queue after its own create. A node with a
 /// lower place was made before this listing. If it exists now, it was in the listing, and if it
-/// belongs to another session, the queue's order is broken. There are three exceptions. A node of
-/// the same session may be one that this session has given up and is about to delete. A persistent
-/// node of a failed `persist` may exist too: it never was a hold, because no write named its
-/// ephemeral node, and it is about to be deleted. (Those of a successful `persist` are among the
-/// holds.) For the read of a downgrade, see [`is_without_its_write`].
+/// belongs to another session, the queue's order is broken. There are two exceptions. A node of the
+/// same session may be one that this session has given up and is about to delete. For the read of a
+/// downgrade, see [`is_without_its_write`].
 pub(super) fn place<'a>(
     tree: &[NodeInfo],
     new: &Hold,
@@ -33,6 +31,17 @@ pub(super) fn place<'a>(
     Some(("queue order", format!("{path} is held, and {} stands ahead of it", other.path)))
 }
 
+/// Whether nodes of other sessions stand in the queue of this hold, so that one of them may be ahead
+/// of it.
+pub(super) fn has_others(tree: &[NodeInfo], new: &Hold) -> bool {
+    let session = new.hold.session_id();
+    tree.iter().any(|other| {
+        Some(other.owner) != session
+            && Node::numbered(&other.path)
+                .is_some_and(|node| node.lock == new.node.lock && new.node.waits_for(node.mode))
+    })
+}
+
 /// A node for which `own`, which is held, had to wait.
 fn ahead<'a, 'b>(
     tree: &'a [NodeInfo],
@@ -44,7 +53,6 @@ fn ahead<'a, 'b>(
         Node::numbered(&other.path).is_some_and(|node| {
             node.lock == place.lock
                 && other.owner != own.owner
-                && other.owner != 0
                 && place.waits_for(node.mode)
                 && names::is_ahead((node.number, other.czxid), (place.number, own.czxid))
                 && !is_without_its_write(&node, other, own, deleted.clone())

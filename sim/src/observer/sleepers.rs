@@ -51,7 +51,6 @@ struct Contender<'a> {
 impl Seen {
     /// Without a tree nothing is known, and the time begins anew.
     pub(super) fn sleepers(&mut self, tree: Option<&[NodeInfo]>) -> Option<Broken> {
-        self.counts.note("asleep");
         let suspects = tree.map(|tree| self.suspects(tree)).unwrap_or_default();
         let mut before = std::mem::take(&mut self.sleepers.0);
         let bound =
@@ -63,7 +62,11 @@ impl Seen {
                 .remove(&what)
                 .filter(|suspect| suspect.clue == clue)
                 .map(|suspect| suspect.since);
+            // A state is counted when it begins: the check fails if it lasts.
             let since = since.unwrap_or_else(now);
+            if since == now() {
+                self.counts.note("asleep");
+            }
             if now() > since + bound {
                 let text = format!("{what}, of {}, since {since:?}", process_name(clue.process));
                 broken = broken.or(Some(("asleep", text)));

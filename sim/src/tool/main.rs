@@ -28,7 +28,7 @@ tests/simulate --seconds N [--seed S] [--mode usual|drift] [--shrink-seconds N]
     Plays seeds; without --seed the first one is made from the time of day. The first seed that fails
     is shrunk to the fewest faults with which it still fails, for 60 seconds or N. The last line of
     the output is JSON. The exit code is 1 if a check has failed, and 2 if a check was never made in
-    a run of 60 seconds or more.
+    a run that has used 60 seconds of processors.
 tests/simulate --play S [--mode usual|drift] [PART] [WISH]
 tests/simulate --plan FILE [PART] [WISH]
     Plays a seed, or the scenario of a file, again, and prints the result in one line of JSON. The

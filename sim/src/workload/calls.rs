@@ -72,7 +72,7 @@ pub fn multi(lock: &ZkMultiLock, wait: &Wait) -> Result<Option<ZkMultiGuard>> {
 
 pub fn leadership(candidate: &ZkCandidate, wait: &Wait) -> Result<Option<Leadership>> {
     match wait {
-        Wait::Try => Ok(candidate.leadership()),
+        Wait::Try => candidate.wait_leader_timeout(Duration::ZERO),
         Wait::Timeout(limit) => candidate.wait_leader_timeout(*limit),
         Wait::Cancelled(token) => candidate.wait_leader_with(Face::forever().cancelled_by(token)),
         Wait::Forever => candidate.wait_leader().map(Some),

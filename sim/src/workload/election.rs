@@ -8,11 +8,13 @@ use zk_sim_runtime::fail;
 
 use super::Place;
 use super::calls;
+use super::side_channel::News;
 use super::worker::Worker;
+use crate::observer::{Listed, Wish};
 
 pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkElection, place: &Place) {
     match worker.rng.u32(..12) {
-        0 => ask_to_resign(worker, session, lock),
+        0 => ask_to_resign(worker, session, lock, place),
         1..5 => run(worker, lock, place),
         _ => stand(worker, lock, place),
     }
@@ -28,23 +30,27 @@ fn lead(worker: &mut Worker, leadership: &Leadership) {
 
 /// Takes part as a candidate, until it has led or gives up.
 fn stand(worker: &mut Worker, lock: &ZkElection, place: &Place) {
+    // The candidate asks for the leadership when it joins.
+    worker.question = Some(worker.shared.observer.moment());
     let candidate = match worker.quick("join", Duration::ZERO, || lock.join()) {
         Ok(candidate) => candidate,
         Err(e) => return fail("wrong error", format!("{}: join: {e}", place.path)),
     };
     let never = |_: &Error| false;
-    let path = Some(place.path.as_str());
-    if let Some(leadership) = worker.ask(path, never, |wait| calls::leadership(&candidate, wait)) {
+    let wanted = &[(place, Wish::Alone)];
+    let elected = worker.ask(wanted, never, |wait| calls::leadership(&candidate, wait));
+    worker.question = None;
+    if let Some(leadership) = elected {
         lead(worker, &leadership);
     }
     if worker.rng.bool() {
         drop(candidate);
     } else {
         let outcome = worker.quick("leave", worker.step(), || candidate.leave());
-        if let Err(e) = outcome
-            && !matches!(e, Error::Unavailable { .. })
-        {
-            fail("wrong error", format!("{}: leave: {e}", place.path));
+        match outcome {
+            Ok(()) => worker.tells(News::Released),
+            Err(Error::Unavailable { .. }) => {}
+            Err(e) => fail("wrong error", format!("{}: leave: {e}", place.path)),
         }
     }
 }
@@ -67,9 +73,14 @@ fn run(worker: &mut Worker, lock: &ZkElection, place: &Place) {
 }
 
 /// Asks the leader to resign.
-fn ask_to_resign(worker: &mut Worker, session: &ZkSession, lock: &ZkElection) {
+fn ask_to_resign(worker: &mut Worker, session: &ZkSession, lock: &ZkElection, place: &Place) {
     let step = worker.step() * 2;
-    let Ok(holders) = worker.quick("holders", step * 8, || lock.holders()) else { return };
+    let all = if worker.rng.bool() {
+        worker.lists(place, Listed::Holders, || lock.holders())
+    } else {
+        worker.lists(place, Listed::Contenders, || lock.contenders())
+    };
+    let Some(holders) = all else { return };
     let Some(leader) = holders.first() else { return };
     let node = format!("{}/{}", lock.path(), leader.name);
     worker.shared.observer.asks_for(&node);

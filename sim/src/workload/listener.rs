@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use zk_mutex_simulated::{self as library, LockLabel, LossReason, WaitOutcome};
 
+use crate::foreign_code;
 use crate::observer::Observer;
 
 /// One for each session. The session's own thread calls it.
@@ -56,6 +57,7 @@ impl Listener {
     /// Changes the account of this lock by `change`, which gives false if the call does not fit the
     /// account: the end of a wait, for instance, where no call waits.
     fn lock(&mut self, lock: &LockLabel, what: &str, change: impl FnOnce(&mut Standing) -> bool) {
+        foreign_code();
         let key = (lock.recipe(), lock.path().to_owned());
         let standing = self.locks.entry(key).or_default();
         let before = format!("{standing:?}");
@@ -64,6 +66,7 @@ impl Listener {
     }
 
     fn session(&mut self, from: &[State], to: State) {
+        foreign_code();
         let before = std::mem::replace(&mut self.state, to);
         self.check(from.contains(&before), || format!("the session is {to:?} after {before:?}"));
     }

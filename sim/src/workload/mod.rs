@@ -1,13 +1,13 @@
 //! The work of the simulated processes.
 //!
 //! Each thread of a process takes one lock after the other, holds it for a while, and lets it go:
-//! with guards that are dropped or unlocked, nested, downgraded, lost, asked for back or made
-//! persistent.
+//! with guards that are dropped or unlocked, nested, downgraded, lost or asked for back.
 //!
 //! | file | what it is for |
 //! | --- | --- |
 //! | `calls.rs` | the calls of the library that take a lock |
 //! | `listener.rs` | the application's observer of a session |
+//! | `side_channel.rs` | clients talk to each other beside ZooKeeper |
 //! | `worker.rs` | the common part of all recipes: a call, a hold, its end, and their checks |
 //! | `mutex.rs`, `rwlock.rs`, `semaphore.rs`, `exclusive.rs`, `election.rs`, `multi.rs` | one file per recipe |
 
@@ -19,6 +19,7 @@ mod multi;
 mod mutex;
 mod rwlock;
 mod semaphore;
+mod side_channel;
 mod worker;
 
 use std::sync::Arc;
@@ -28,22 +29,26 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zk_mutex_simulated::observed::{self, Kept};
 use zk_mutex_simulated::{
-    Acl, Error, Result, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore,
-    ZkSemaphoreMutex, ZkSession,
+    Acl, Contender, Error, Result, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock,
+    ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 use zk_sim_runtime::library::{Instant, thread};
 use zk_sim_runtime::{Rng, fail};
 
 use self::listener::Listener;
+pub use self::side_channel::SideChannel;
+use self::side_channel::{News, Tip};
 use self::worker::{Canceller, Worker};
 use crate::between;
-use crate::observer::Observer;
+use crate::observer::{Listed, Observer};
 
 /// The state that all processes of a run share, outside of them.
 #[derive(Clone)]
 pub struct Shared {
     /// The observer.
     pub observer: Observer,
+    /// By which clients talk to each other.
+    pub side_channel: SideChannel,
     /// The faults are over. Holds and pauses are short from now on.
     pub is_calm: Arc<AtomicBool>,
     /// The effects of the faults are over too. No call may fail from now on.
@@ -110,8 +115,6 @@ pub enum Recipe {
         hand_over: Duration,
         /// Waiters watch the list of its nodes.
         watches_parent: bool,
-        /// Holds are made persistent now and then.
-        persists: bool,
     },
     /// A `ZkRwLock`.
     ReadWrite,
@@ -142,7 +145,6 @@ impl Recipe {
                 },
                 hand_over: Duration::from_millis([0, 20, 20, 200][rng.usize(..4)]),
                 watches_parent: rng.u32(..5) == 0,
-                persists: rng.u32(..4) == 0,
             },
             8..13 => Recipe::ReadWrite,
             13..16 => {
@@ -182,11 +184,15 @@ pub struct Job {
     pub places: Vec<Place>,
     /// Threads take several locks as one now and then.
     pub has_multi: bool,
-    /// One more thread asks again and again for a lock that any server refuses.
+    /// One more thread asks again and again for a lock that any server refuses, and another one
+    /// takes locks whose nodes nobody may delete.
     pub asks_in_vain: bool,
     /// The session has an observer.
     #[serde(default)]
     pub is_observed: bool,
+    /// Threads tell each other at once what they were answered, in all processes.
+    #[serde(default)]
+    pub talks: bool,
     /// The longest time of a usual hold.
     pub longest_hold: Duration,
     /// One hold in so many is longer than that.
@@ -211,7 +217,7 @@ impl Lock {
     fn new(session: &ZkSession, place: &Place) -> Result<Lock> {
         let path = place.path.as_str();
         Ok(match &place.recipe {
-            Recipe::Mutex { keep, hand_over, watches_parent, .. } => {
+            Recipe::Mutex { keep, hand_over, watches_parent } => {
                 let strategy =
                     if *watches_parent { WaitStrategy::Parent } else { WaitStrategy::Predecessor };
                 let builder =
@@ -239,6 +245,20 @@ impl Lock {
             }
             Recipe::Election => Lock::Election(ZkElection::new(session, path)?),
         })
+    }
+
+    fn list(&self, which: Listed) -> Result<Vec<Contender>> {
+        macro_rules! list {
+            ($($recipe:ident),*) => {
+                match (self, which) {
+                    $((Lock::$recipe(lock), Listed::Holders) => lock.holders(),)*
+                    $((Lock::$recipe(lock), Listed::Contenders) => lock.contenders(),)*
+                    // It has no queue.
+                    (Lock::Exclusive(lock), _) => lock.holders(),
+                }
+            };
+        }
+        list!(Mutex, ReadWrite, Semaphore, SemaphoreMutex, Election)
     }
 }
 
@@ -270,9 +290,13 @@ pub fn run(job: &Job, shared: &Shared) {
     };
     let canceller = Canceller::start();
     let in_vain = job.asks_in_vain.then(|| {
-        let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
-        thread::spawn(move || ask_in_vain(&job, &shared, &session))
+        let programs = [ask_in_vain, hold_undeletable];
+        programs.map(|program| {
+            let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
+            thread::spawn(move || program(&job, &shared, &session))
+        })
     });
+    let in_vain = in_vain.into_iter().flatten();
     let threads: Vec<_> = (0..job.threads)
         .map(|number| {
             let rng = Rng::with_seed(job.seed.wrapping_add(number as u64));
@@ -316,25 +340,54 @@ fn work(worker: &mut Worker, session: &ZkSession) {
             }
         })
         .collect();
+    let mut tip = None;
     while !worker.is_over() && locks.len() == worker.places().len() {
         worker.check_released();
         let which = worker.rng.usize(..locks.len());
-        let place = worker.places()[which].clone();
-        if worker.wants_several() {
-            multi::turn(worker, &locks);
-        } else {
-            match &locks[which] {
-                Lock::Mutex(lock) => mutex::turn(worker, lock, &place),
-                Lock::ReadWrite(lock) => rwlock::turn(worker, lock, &place),
-                Lock::Semaphore(lock) => semaphore::turn(worker, session, lock, &place),
-                Lock::SemaphoreMutex(lock) => semaphore::mutex_turn(worker, lock, &place),
-                Lock::Exclusive(lock) => exclusive::turn(worker, lock, &place),
-                Lock::Election(lock) => election::turn(worker, session, lock, &place),
+        match tip {
+            Some(tip) => hears(worker, session, &locks, tip),
+            None if worker.wants_several() => {
+                worker.uses(None);
+                multi::turn(worker, &locks);
             }
+            None => turn(worker, session, &locks, which),
         }
-        worker.pause();
+        worker.rests();
+        tip = worker.pause();
     }
     worker.check_released();
+}
+
+/// Takes the lock with this number once.
+fn turn(worker: &mut Worker, session: &ZkSession, locks: &[Lock], which: usize) {
+    worker.uses(Some(which));
+    let place = worker.places()[which].clone();
+    match &locks[which] {
+        Lock::Mutex(lock) => mutex::turn(worker, lock, &place),
+        Lock::ReadWrite(lock) => rwlock::turn(worker, lock, &place),
+        Lock::Semaphore(lock) => semaphore::turn(worker, session, lock, &place),
+        Lock::SemaphoreMutex(lock) => semaphore::mutex_turn(worker, lock, &place),
+        Lock::Exclusive(lock) => exclusive::turn(worker, lock, &place),
+        Lock::Election(lock) => election::turn(worker, session, lock, &place),
+    }
+}
+
+/// Another client has told something: the thread asks at once, and takes no old answer.
+fn hears(worker: &mut Worker, session: &ZkSession, locks: &[Lock], tip: Tip) {
+    let place = worker.places()[tip.place].clone();
+    if worker.one_in(3) {
+        let which = if worker.rng.bool() { Listed::Holders } else { Listed::Contenders };
+        worker.lists(&place, which, || locks[tip.place].list(which));
+        return;
+    }
+    if let News::Permits(number) = tip.news
+        && worker.rng.bool()
+    {
+        return semaphore::hears(worker, session, &place, number);
+    }
+    worker.tries = true;
+    turn(worker, session, locks, tip.place);
+    worker.tries = false;
 }
 
 /// Asks for a lock whose nodes would belong to the identities of a session that has none, so the
@@ -355,13 +408,48 @@ fn ask_in_vain(job: &Job, shared: &Shared, session: &ZkSession) {
     }
 }
 
+/// The folders of locks whose nodes nobody may delete: they go with their sessions.
+pub fn undeletable() -> impl Iterator<Item = String> {
+    (0..8).map(|number| format!("{UNDELETABLE}/{number}"))
+}
+
+/// The folder above.
+pub const UNDELETABLE: &str = "/undeletable";
+
+/// Takes locks whose nodes nobody may delete. That is the trouble of these locks alone: the session
+/// must not lose others by it.
+fn hold_undeletable(job: &Job, shared: &Shared, session: &ZkSession) {
+    let mut rng = Rng::with_seed(job.seed.wrapping_add(u64::MAX - 1));
+    let paths: Vec<String> = undeletable().collect();
+    while !shared.is_over.load(Ordering::Relaxed) {
+        let path = &paths[rng.usize(..paths.len())];
+        let taken = ZkMutex::new(session, path).and_then(|mutex| mutex.try_lock());
+        let lasts = match taken {
+            Ok(Some(guard)) => {
+                let until = Instant::now() + job.session_timeout.mul_f64(6.0 * rng.f64());
+                while guard.is_held()
+                    && Instant::now() < until
+                    && !shared.is_over.load(Ordering::Relaxed)
+                {
+                    thread::sleep(job.session_timeout / 8);
+                }
+                Duration::ZERO
+            }
+            Ok(None) | Err(_) => job.session_timeout / 4,
+        };
+        thread::sleep(lasts + between(&mut rng, Duration::from_millis(1), job.session_timeout));
+    }
+}
+
 /// Checks that the session keeps nothing when all threads and locks are gone.
 fn forgets(job: &Job, shared: &Shared, session: &ZkSession) {
     let until = Instant::now() + job.session_timeout * 3 + Duration::from_secs(1);
     loop {
         let kept = observed::kept(session);
-        // The last released hold may stay in the list of those whose nodes may need a watch.
-        let documented = Kept { unwatched: kept.unwatched.min(1), ..Kept::default() };
+        // The last released hold may stay in the list of those whose nodes may need a watch, and a
+        // create without an answer is remembered for as long as it may still be done.
+        let Kept { unwatched, late_creates, .. } = kept;
+        let documented = Kept { unwatched: unwatched.min(1), late_creates, ..Kept::default() };
         if kept == documented || Instant::now() >= until {
             shared.observer.check("memory", kept == documented, || format!("{kept:?}"));
             return;

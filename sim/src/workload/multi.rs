@@ -5,29 +5,32 @@ use zk_sim_runtime::fail;
 
 use super::worker::Worker;
 use super::{Lock, Recipe, calls};
+use crate::observer::Wish;
 
 pub(super) fn turn(worker: &mut Worker, locks: &[Lock]) {
     let mut which: Vec<usize> =
         (0..locks.len()).filter(|at| !matches!(locks[*at], Lock::Election(_))).collect();
     worker.rng.shuffle(&mut which);
     which.truncate(if worker.rng.bool() { 2 } else { 3 });
-    let (mut members, mut changes) = (Vec::new(), false);
+    let places = worker.places().to_vec();
+    let (mut members, mut wanted, mut changes) = (Vec::new(), Vec::new(), false);
     for at in &which {
-        let (recipe, reads) = (worker.places()[*at].recipe.clone(), worker.rng.bool());
-        let member = match (&locks[*at], recipe) {
+        let (place, reads) = (&places[*at], worker.rng.bool());
+        let (member, wish) = match (&locks[*at], &place.recipe) {
             (Lock::Semaphore(lock), Recipe::Semaphore { permits, most }) => {
                 changes |= most > permits;
-                let wanted = worker.rng.u32(1..=permits);
-                Member::permits(lock, wanted)
+                let number = worker.rng.u32(1..=*permits);
+                (Member::permits(lock, number), Wish::Permits(number))
             }
-            (Lock::ReadWrite(lock), _) if reads => Member::read(lock),
-            (Lock::ReadWrite(lock), _) => Member::write(lock),
-            (Lock::Mutex(lock), _) => Member::from(lock),
-            (Lock::SemaphoreMutex(lock), _) => Member::from(lock),
-            (Lock::Exclusive(lock), _) => Member::from(lock),
+            (Lock::ReadWrite(lock), _) if reads => (Member::read(lock), Wish::Shared),
+            (Lock::ReadWrite(lock), _) => (Member::write(lock), Wish::Alone),
+            (Lock::Mutex(lock), _) => (Member::from(lock), Wish::Alone),
+            (Lock::SemaphoreMutex(lock), _) => (Member::from(lock), Wish::Alone),
+            (Lock::Exclusive(lock), _) => (Member::from(lock), Wish::Alone),
             _ => continue,
         };
         members.push(member);
+        wanted.push((place, wish));
     }
     if members.len() < 2 {
         return;
@@ -41,20 +44,19 @@ pub(super) fn turn(worker: &mut Worker, locks: &[Lock]) {
     let may_fail = move |e: &Error| {
         matches!(e, Error::Lost { .. }) || changes && matches!(e, Error::InvalidConfig { .. })
     };
-    let Some(guard) = worker.ask(None, may_fail, |wait| calls::multi(&lock, wait)) else {
-        let is_left = which.iter().any(|at| match &locks[*at] {
-            Lock::Mutex(lock) => lock.is_owned_by_current_thread(),
-            _ => false,
+    let Some(guard) = worker.ask(&wanted, may_fail, |wait| calls::multi(&lock, wait)) else {
+        let mut mutexes = which.iter().filter_map(|at| match &locks[*at] {
+            Lock::Mutex(lock) => Some(lock),
+            _ => None,
         });
-        if is_left {
-            fail("all or nothing", "a multi-lock was not taken, and a member is held".to_owned());
-        }
+        let is_left = mutexes.any(|lock| lock.is_owned_by_current_thread());
+        let text = || "a multi-lock was not taken, and a member is held".to_owned();
+        worker.shared.observer.check("all or nothing", !is_left, text);
         return;
     };
     let held: Vec<&Held> = guard.holds().collect();
-    if held.len() != holds {
-        fail("all or nothing", format!("{} holds in place of {holds}", held.len()));
-    }
+    let text = || format!("{} holds in place of {holds}", held.len());
+    worker.shared.observer.check("all or nothing", held.len() == holds, text);
     worker.acquired(&held);
     let lost = (!worker.one_in(4)).then(|| guard.lost());
     let view = worker.hold_all(held[0], lost, || guard.is_held());

@@ -1,15 +1,15 @@
 //! A `ZkRwLock`: readers, writers, and writers that downgrade.
 
 use zk_mutex_simulated::{Error, ZkReadGuard, ZkRwLock, ZkWriteGuard};
-use zk_sim_runtime::fail;
 
 use super::Place;
 use super::calls::{self, Wait};
 use super::worker::Worker;
+use crate::observer::{Listed, Wish};
 
 pub(super) fn turn(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
     match worker.rng.u32(..12) {
-        0 => ask_for_it(worker, lock),
+        0 => ask_for_it(worker, lock, place),
         1..7 => read(worker, lock, place),
         _ => write(worker, lock, place),
     }
@@ -17,7 +17,8 @@ pub(super) fn turn(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
 
 fn read(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
     let never = |_: &Error| false;
-    let Some(guard) = worker.ask(Some(&place.path), never, |wait| calls::read(lock, wait)) else {
+    let Some(guard) = worker.ask(&[(place, Wish::Shared)], never, |wait| calls::read(lock, wait))
+    else {
         return;
     };
     worker.acquired(&[&guard]);
@@ -29,18 +30,17 @@ fn reads(worker: &mut Worker, lock: &ZkRwLock, guard: ZkReadGuard) {
     let view = worker.hold(&guard);
     let lost = |e: &Error| matches!(e, Error::Lost { .. });
     if worker.one_in(8)
-        && let Some(inner) = worker.ask(None, lost, |wait| calls::read(lock, wait))
-        && inner.fencing_token() != guard.fencing_token()
+        && let Some(inner) = worker.ask(&[], lost, |wait| calls::read(lock, wait))
     {
-        fail("re-entry", format!("{} is nested as {}", guard.path(), inner.path()));
+        let is_same = inner.fencing_token() == guard.fencing_token();
+        let text = || format!("{} is nested as {}", guard.path(), inner.path());
+        worker.shared.observer.check("re-entry", is_same, text);
     }
     if worker.one_in(8) {
-        match worker.quick("write", worker.step(), || calls::write(lock, &Wait::Forever)) {
-            Err(Error::WouldDeadlock { .. } | Error::Lost { .. }) => {}
-            other => {
-                fail("upgrade", format!("{} is read, and write() says {other:?}", guard.path()))
-            }
-        }
+        let told = worker.quick("write", worker.step(), || calls::write(lock, &Wait::Forever));
+        let is_refused = matches!(told, Err(Error::WouldDeadlock { .. } | Error::Lost { .. }));
+        let text = || format!("{} is read, and write() says {told:?}", guard.path());
+        worker.shared.observer.check("upgrade", is_refused, text);
     }
     worker.lets_go(&[&guard], &view);
     worker.end(view, guard, ZkReadGuard::unlock);
@@ -48,7 +48,8 @@ fn reads(worker: &mut Worker, lock: &ZkRwLock, guard: ZkReadGuard) {
 
 fn write(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
     let never = |_: &Error| false;
-    let Some(guard) = worker.ask(Some(&place.path), never, |wait| calls::write(lock, wait)) else {
+    let Some(guard) = worker.ask(&[(place, Wish::Alone)], never, |wait| calls::write(lock, wait))
+    else {
         return;
     };
     worker.acquired(&[&guard]);
@@ -56,11 +57,12 @@ fn write(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
     if worker.one_in(3) {
         // The server refuses this when the queue's numbers are used up.
         let may_fail = |e: &Error| matches!(e, Error::Lost { .. } | Error::Server { .. });
-        let reading = worker.ask(None, may_fail, |wait| {
+        let observer = worker.shared.observer.clone();
+        let reading = worker.ask(&[], may_fail, |wait| {
             let outcome = calls::read(lock, wait);
-            if matches!(outcome, Ok(None)) {
-                fail("downgrade", format!("{} is written to, and may not be read", lock.path()));
-            }
+            let may_read = !matches!(outcome, Ok(None));
+            let text = || format!("{} is written to, and may not be read", lock.path());
+            observer.check("downgrade", may_read, text);
             outcome
         });
         if let Some(reading) = reading {
@@ -81,12 +83,14 @@ fn write(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
 }
 
 /// Requests the revocation of some contender.
-fn ask_for_it(worker: &mut Worker, lock: &ZkRwLock) {
+fn ask_for_it(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
     let step = worker.step() * 2;
-    let holding = worker.rng.bool();
-    let all = worker
-        .quick("contenders", step * 8, || if holding { lock.holders() } else { lock.contenders() });
-    let Ok(contenders) = all else { return };
+    let all = if worker.rng.bool() {
+        worker.lists(place, Listed::Holders, || lock.holders())
+    } else {
+        worker.lists(place, Listed::Contenders, || lock.contenders())
+    };
+    let Some(contenders) = all else { return };
     let Some(contender) = contenders.first() else { return };
     worker.shared.observer.asks_for(&format!("{}/{}", lock.path(), contender.name));
     let _ = worker.quick("attempt_revoke", step, || lock.attempt_revoke(contender));

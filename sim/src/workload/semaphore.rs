@@ -3,28 +3,32 @@
 use zk_mutex_simulated::{
     Error, ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard, ZkSession,
 };
+use zk_sim_runtime::fail;
 use zk_sim_runtime::library::thread;
 
 use super::calls;
+use super::side_channel::News;
 use super::worker::Worker;
 use super::{Place, Recipe};
+use crate::observer::{Listed, Wish};
 
 pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore, place: &Place) {
     let Recipe::Semaphore { permits, most } = place.recipe else { return };
     let changes = most > permits;
     if changes && !worker.is_calm() && worker.one_in(10) {
         let number = if worker.one_in(6) { 0 } else { worker.rng.u32(1..=most) };
-        let _ = worker.quick("set_permits", worker.step(), || lock.set_permits(number));
-        return;
+        return change(worker, lock, place, number);
     }
     if worker.one_in(12) {
-        return ask_for_one(worker, session, lock);
+        return ask_for_one(worker, session, lock, place);
     }
     let number = if worker.rng.bool() { 1 } else { worker.rng.u32(1..=permits) };
     // The thread wants more permits than there are now.
     let too_many =
         move |e: &Error| changes && number > 1 && matches!(e, Error::InvalidConfig { .. });
-    let permit = worker.ask(Some(&place.path), too_many, |wait| calls::permits(lock, number, wait));
+    let permit = worker.ask(&[(place, Wish::Permits(number))], too_many, |wait| {
+        calls::permits(lock, number, wait)
+    });
     let Some(permit) = permit else { return };
     worker.acquired(&[&permit]);
     let view = worker.hold(&permit);
@@ -38,10 +42,41 @@ pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore,
     worker.end(view, permit, ZkPermit::unlock);
 }
 
-/// Requests the revocation of the holder of some permit.
-fn ask_for_one(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore) {
+/// Changes the number of permits, and tells another client.
+fn change(worker: &mut Worker, lock: &ZkSemaphore, place: &Place, number: u32) {
+    let asked = worker.shared.observer.moment();
+    if worker.quick("set_permits", worker.step(), || lock.set_permits(number)).is_ok() {
+        worker.shared.observer.has_permits(place, number, asked);
+        worker.tells(News::Permits(number));
+    }
+}
+
+/// Another client has told that it has set the number of permits: the number is asked for, by an
+/// object that was given this number.
+pub(super) fn hears(worker: &mut Worker, session: &ZkSession, place: &Place, number: u32) {
+    if number == 0 {
+        return; // no object may be given this number
+    }
+    let lock = match ZkSemaphore::builder(session, &place.path, number).build() {
+        Ok(lock) => lock,
+        Err(e) => return fail("wrong error", format!("{}: no lock: {e}", place.path)),
+    };
+    let asked = worker.shared.observer.moment();
+    match worker.quick("permits", worker.step(), || lock.permits()) {
+        Ok(number) => worker.shared.observer.has_permits(place, number, asked),
+        Err(e) => worker.shared.observer.refuses_permits(place, 1, &e, asked),
+    }
+}
+
+/// Requests the revocation of some contender.
+fn ask_for_one(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore, place: &Place) {
     let step = worker.step() * 2;
-    let Ok(holders) = worker.quick("holders", step * 8, || lock.holders()) else { return };
+    let all = if worker.rng.bool() {
+        worker.lists(place, Listed::Holders, || lock.holders())
+    } else {
+        worker.lists(place, Listed::Contenders, || lock.contenders())
+    };
+    let Some(holders) = all else { return };
     let Some(holder) = holders.first() else { return };
     let node = format!("{}/{}", lock.path(), holder.name);
     worker.shared.observer.asks_for(&node);
@@ -49,8 +84,13 @@ fn ask_for_one(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore) {
 }
 
 pub(super) fn mutex_turn(worker: &mut Worker, lock: &ZkSemaphoreMutex, place: &Place) {
+    if worker.one_in(12) {
+        worker.lists(place, Listed::Holders, || lock.holders());
+        return;
+    }
     let never = |_: &Error| false;
-    let guard = worker.ask(Some(&place.path), never, |wait| calls::semaphore_mutex(lock, wait));
+    let guard =
+        worker.ask(&[(place, Wish::Alone)], never, |wait| calls::semaphore_mutex(lock, wait));
     let Some(guard) = guard else { return };
     worker.acquired(&[&guard]);
     let view = worker.hold(&guard);

@@ -5,14 +5,15 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use zk_mutex_simulated::{CancelToken, Error, Held, LostSignal, Result, RevokeSignal};
+use zk_mutex_simulated::{CancelToken, Contender, Error, Held, LostSignal, Result, RevokeSignal};
 use zk_sim_runtime::library::{Instant, Receiver, RecvTimeoutError, Sender, thread, unbounded};
 use zk_sim_runtime::{ProcessId, Rng, fail, now, stopped_for, this_process};
 
 use super::calls::Wait;
+use super::side_channel::{News, Tip};
 use super::{Job, Place, Recipe, Shared};
 use crate::between;
-use crate::observer::Observer;
+use crate::observer::{Listed, Moment, Observer, Wish};
 
 /// How late a thread may be because it had no processor.
 pub(super) const LATE: Duration = Duration::from_millis(300);
@@ -24,11 +25,17 @@ const REMEMBERED: usize = 8;
 pub(super) struct Worker {
     number: usize,
     job: Job,
+    /// The lock that it uses, if it is one.
+    using: Option<usize>,
     pub(super) shared: Shared,
     pub(super) rng: Rng,
     canceller: Canceller,
     /// The begin of its last call, in the world's time.
     asked: Duration,
+    /// Its calls only try, because another client has told it something.
+    pub(super) tries: bool,
+    /// When the question was asked that its next call waits for, if it was another call's.
+    pub(super) question: Option<Moment>,
     /// The signals of released guards.
     released: VecDeque<Signals>,
 }
@@ -47,6 +54,13 @@ struct Signals {
     asked: Option<RevokeSignal>,
 }
 
+impl Signals {
+    fn has_come(&self) -> bool {
+        self.lost.as_ref().is_some_and(|lost| lost.reason().is_some())
+            || self.asked.as_ref().is_some_and(RevokeSignal::is_requested)
+    }
+}
+
 impl Worker {
     pub(super) fn new(
         number: usize,
@@ -58,10 +72,13 @@ impl Worker {
         Worker {
             number,
             job,
+            using: None,
             shared,
             rng,
             canceller,
             asked: Duration::ZERO,
+            tries: false,
+            question: None,
             released: VecDeque::new(),
         }
     }
@@ -93,65 +110,106 @@ impl Worker {
         self.job.session_timeout / 6
     }
 
-    /// Spends some time without a lock.
-    pub(super) fn pause(&mut self) {
+    /// Tells another client at once what this one was answered.
+    pub(super) fn tells(&mut self, news: News) {
+        if let Some(place) = self.using.filter(|_| self.job.talks) {
+            self.shared.side_channel.tell(&mut self.rng, Tip { place, news });
+        }
+    }
+
+    /// The thread begins to use the lock with this number, or several of them.
+    pub(super) fn uses(&mut self, place: Option<usize>) {
+        self.using = place;
+        let all = &self.job.places;
+        let paths: Vec<&str> = match place {
+            Some(place) => vec![&all[place].path],
+            None => all.iter().map(|place| place.path.as_str()).collect(),
+        };
+        self.shared.observer.uses(self.number, &paths);
+    }
+
+    /// The thread uses no lock any more.
+    pub(super) fn rests(&mut self) {
+        self.using = None;
+        self.shared.observer.uses(self.number, &[]);
+    }
+
+    /// Spends some time without a lock. If another client tells it something meanwhile, this is
+    /// returned at once.
+    pub(super) fn pause(&mut self) -> Option<Tip> {
         // An exclusive lock has no queue: a thread that comes back at once may get it again and
         // again. This pause gives the other threads a chance.
         let is_unfair = |place: &Place| matches!(place.recipe, Recipe::Exclusive);
         if self.is_calm() && self.places().iter().any(is_unfair) {
             let least = self.job.session_timeout / 4;
-            return thread::sleep(between(&mut self.rng, least, least * 4));
+            thread::sleep(between(&mut self.rng, least, least * 4));
+            return None;
         }
-        if self.rng.u32(..4) > 0 {
-            thread::sleep(between(
-                &mut self.rng,
-                Duration::from_micros(10),
-                self.job.longest_pause,
-            ));
+        if self.rng.u32(..4) == 0 {
+            return None;
         }
+        let lasts = between(&mut self.rng, Duration::from_micros(10), self.job.longest_pause);
+        if self.job.talks && !self.is_calm() {
+            return self.shared.side_channel.listen(lasts);
+        }
+        thread::sleep(lasts);
+        None
     }
 
     // ---- calls ----
 
-    /// Makes a call that takes a lock, and checks its result. `path` is the lock that the call
-    /// waits for, if it is one lock. `may_fail` accepts errors besides `Unavailable`.
+    /// Makes a call that takes a lock, and checks its result. `wanted` are the locks for which the
+    /// call waits; none for a call on a lock that the thread has. `may_fail` accepts errors besides
+    /// `Unavailable`.
     pub(super) fn ask<G>(
         &mut self,
-        path: Option<&str>,
+        wanted: &[(&Place, Wish)],
         may_fail: impl Fn(&Error) -> bool,
         call: impl FnOnce(&Wait) -> Result<Option<G>>,
     ) -> Option<G> {
+        let path = match wanted {
+            [(place, _)] => Some(place.path.as_str()),
+            _ => None,
+        };
         let (wait, limit) = self.wait();
         let (observer, number) = (self.shared.observer.clone(), self.number);
         let is_well = self.shared.is_well.load(Ordering::Relaxed);
-        let clock = Clock::start();
+        let (clock, asked) = (Clock::start(), observer.moment());
         observer.waits(number, path.filter(|_| !matches!(wait, Wait::Try)));
         let result = call(&wait);
         observer.waits(number, None);
+        // A deadline may always come just before an answer.
+        let is_timed = matches!(wait, Wait::Try | Wait::Timeout(_));
+        if is_well && !is_timed {
+            let fails = matches!(result, Err(Error::Unavailable { .. }));
+            let text =
+                || format!("{}: {:?}", path.unwrap_or("several locks"), result.as_ref().err());
+            observer.check("error in calm", !fails, text);
+        }
         self.asked = clock.world;
         if let Some(limit) = limit {
             clock.check(&observer, path.unwrap_or("several locks"), limit);
         }
         match result {
             Ok(Some(guard)) => return Some(guard),
-            Ok(None) => observer.not_acquired(false),
+            Ok(None) => {
+                observer.not_acquired(false);
+                observer.is_refused(number, wanted, self.question.unwrap_or(asked));
+            }
             Err(e) => {
                 log::info!("not locked: {e}");
                 observer.not_acquired(true);
+                if let [(place, Wish::Permits(wanted))] = wanted {
+                    observer.refuses_permits(place, *wanted, &e, asked);
+                }
                 let is_cancelled = matches!(&wait, Wait::Cancelled(token) if token.is_cancelled());
                 let is_expected = match &e {
                     Error::Unavailable { .. } => true,
                     Error::Cancelled { .. } => is_cancelled,
                     e => may_fail(e),
                 };
-                if !is_expected {
-                    fail("wrong error", format!("{}: {e}", path.unwrap_or("several locks")));
-                }
-                // A deadline may always come just before an answer.
-                let is_timed = matches!(wait, Wait::Try | Wait::Timeout(_));
-                let is_wrong = is_well && !is_timed && matches!(e, Error::Unavailable { .. });
                 let text = || format!("{}: {e}", path.unwrap_or("several locks"));
-                observer.check("error in calm", !is_wrong, text);
+                observer.check("wrong error", is_expected, text);
             }
         }
         None
@@ -178,7 +236,8 @@ impl Worker {
 
     /// Chooses how long a call waits. Returns also the latest end of the call.
     fn wait(&mut self) -> (Wait, Option<Duration>) {
-        match self.rng.u32(..12) {
+        let choice = if self.tries { 0 } else { self.rng.u32(..12) };
+        match choice {
             0 => (Wait::Try, Some(self.step())),
             1..3 => {
                 let limit =
@@ -194,6 +253,20 @@ impl Worker {
             }
             _ => (Wait::Forever, None),
         }
+    }
+
+    /// Lists the contenders of a lock, or its holders, and checks the answer.
+    pub(super) fn lists(
+        &mut self,
+        place: &Place,
+        which: Listed,
+        call: impl FnOnce() -> Result<Vec<Contender>>,
+    ) -> Option<Vec<Contender>> {
+        let asked = self.shared.observer.moment();
+        let limit = self.step() * 16;
+        let told = self.quick("a list", limit, call).ok()?;
+        self.shared.observer.lists(place, which, &told, asked);
+        Some(told)
     }
 
     /// Makes a call that does not wait for a lock. It must end within `limit`.
@@ -214,6 +287,7 @@ impl Worker {
     /// The thread has got these guards, of one lock or of several as one.
     pub(super) fn acquired(&mut self, held: &[&Held]) {
         self.shared.observer.acquired(self.number, held, self.asked);
+        self.tells(News::Acquired);
         self.shared.observer.writes(held);
     }
 
@@ -260,8 +334,9 @@ impl Worker {
             }
         };
         let path = first.path().to_owned();
-        let is_both = was_lost && is_held();
-        self.shared.observer.check("lost, and held", !is_both, || path.clone());
+        if was_lost {
+            self.shared.observer.check("lost, and held", !is_held(), || path.clone());
+        }
         if let Some(lost) = lost.as_ref().filter(|_| was_lost) {
             let clock = Clock::start();
             if lost.wait(Duration::from_secs(5)).is_none() {
@@ -297,6 +372,9 @@ impl Worker {
         } else {
             let step = self.step();
             let outcome = self.quick("unlock", step, || unlock(guard));
+            if outcome.is_ok() {
+                self.tells(News::Released);
+            }
             self.judge_unlock(&view.signals.path, outcome);
         }
         self.remember(view);
@@ -316,31 +394,22 @@ impl Worker {
         view.signals.lost = view.signals.lost.filter(|lost| lost.reason().is_none());
         view.signals.asked = view.signals.asked.filter(|asked| !asked.is_requested());
         self.released.push_back(view.signals);
-        if self.released.len() > REMEMBERED {
-            self.released.pop_front();
-        }
-    }
-
-    /// Checks that no signal came after the release of its guard.
-    pub(super) fn check_released(&self) {
-        for signals in &self.released {
-            let was_lost = signals.lost.as_ref().is_some_and(|lost| lost.reason().is_some());
-            let has_come =
-                was_lost || signals.asked.as_ref().is_some_and(RevokeSignal::is_requested);
+        if self.released.len() > REMEMBERED
+            && let Some(signals) = self.released.pop_front()
+            && (signals.lost.is_some() || signals.asked.is_some())
+        {
             let text = || signals.path.clone();
-            self.shared.observer.check("signal after the release", !has_come, text);
+            self.shared.observer.check("signal after the release", !signals.has_come(), text);
         }
     }
 
-    // ---- locks that outlive sessions ----
-
-    pub(super) fn number(&self) -> usize {
-        self.number
-    }
-
-    /// A random time for things that are not holds.
-    pub(super) fn a_while(&mut self) -> Duration {
-        between(&mut self.rng, Duration::from_millis(1), self.job.session_timeout)
+    /// Checks that no signal came after the release of its guard. It is checked in each turn, and
+    /// counted when the guard is forgotten.
+    pub(super) fn check_released(&self) {
+        let late = self.released.iter().find(|signals| signals.has_come());
+        if let Some(signals) = late {
+            fail("signal after the release", signals.path.clone());
+        }
     }
 }
 

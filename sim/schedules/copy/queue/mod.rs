@@ -13,17 +13,17 @@ use crate::limit::Limit;
 use crate::session::Core;
 use crate::session::generation::Removal;
 use crate::session::leased_node::{LeasedNode, OnLoss};
-use crate::wait::Mode;
+use crate::wait::{Mode, UserCall};
 
 pub struct Queue(String);
 
 pub struct QueueRequest<'a> {
+    pub call: &'a UserCall,
     pub core: &'a Core,
     pub kind: name::Kind,
     pub mode: Mode,
     pub limit: Limit<'a>,
     pub on_overdue: Option<&'a dyn Fn(&Error)>,
-    pub contended: bool,
     pub warn_after: Duration,
     pub data: &'a [u8],
     pub on_id: &'a dyn Fn(&str),

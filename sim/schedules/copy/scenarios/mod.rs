@@ -28,12 +28,11 @@ scenarios! {
         a_thread_that_only_tries_takes_a_turn_that_becomes_free
         a_turn_that_is_forfeited_while_its_owner_leaves_ends_once
         a_turn_that_is_forfeited_while_it_is_handed_over_ends_once
-        a_deadline_while_the_lock_is_held_is_contention
-        a_deadline_before_the_server_answers_is_no_contention
         crowd_of_all_kinds;
     notifier:
         no_event_is_lost
         an_event_behind_the_registration_wakes_the_waiter
+        a_change_before_the_registration_is_found_by_another_look
         an_event_and_a_deadline_at_the_same_instant
         an_event_that_comes_while_another_is_cleared_is_kept
         a_registration_that_is_dropped_takes_no_other_along;
@@ -64,6 +63,7 @@ scenarios! {
         a_hold_whose_node_is_deleted_while_it_is_handed_over_keeps_no_turn
         a_hold_whose_time_ends_while_it_is_handed_over_is_lost_or_begins_anew
         a_hold_that_is_lost_while_it_is_released_keeps_no_turn
+        a_thread_that_drops_a_lost_guard_has_no_turn_any_more
         a_lost_hold_is_not_valid_beside_the_next
         a_kept_lock_is_released_when_another_contender_comes
         crowd_of_holders_whose_lease_ends;

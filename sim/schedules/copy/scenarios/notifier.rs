@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limit::{Ended, Limit};
-use crate::session::notifier::{Notifier, WatchRegistry, EventMask};
+use crate::session::notifier::{EventMask, LazyRegistration, Notifier, WatchRegistry};
 use crate::world::atomic::{AtomicBool, Ordering};
 use crate::world::{Instant, advance, explore_up_to, spawn};
 
@@ -56,6 +56,26 @@ pub fn an_event_behind_the_registration_wakes_the_waiter() {
             assert_eq!(wait(&notifier), ONE, "another event");
         }
         server.join().unwrap();
+    });
+}
+
+/// The session gets its connection while a call looks for it. The flag stands for the connection:
+/// the call looks first, and registers only because it has found none.
+pub fn a_change_before_the_registration_is_found_by_another_look() {
+    explore_up_to(BOUND, || {
+        let (registry, is_up) = (Arc::new(WatchRegistry::<()>::default()), Arc::new(AtomicBool::new(false)));
+        let session = {
+            let (registry, is_up) = (registry.clone(), is_up.clone());
+            spawn(move || {
+                is_up.store(true, Ordering::Release);
+                registry.notify(&(), true);
+            })
+        };
+        let mut changes = LazyRegistration::new(&registry, ());
+        while !is_up.load(Ordering::Acquire) {
+            changes.wait(&Limit::NONE);
+        }
+        session.join().unwrap();
     });
 }
 

@@ -1,5 +1,6 @@
 //! The local queue: turns, hand-overs, shares, deadlines and cancelled waits.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -39,7 +40,7 @@ impl Room {
     }
 
     fn enter(&self, is_try: bool, wants: Wants, limit: &Limit<'_>) -> TurnOutcome<Node, Share> {
-        let entry = self.queue.enter(is_try, wants, limit, &|| None);
+        let entry = self.queue.enter(is_try, wants, limit, &|| ControlFlow::Continue(None));
         match &entry {
             TurnOutcome::Turn { number, handed, .. } => {
                 let others = self.inside.fetch_add(1, Ordering::Relaxed);
@@ -263,35 +264,6 @@ pub fn a_turn_that_is_forfeited_while_it_is_handed_over_ends_once() {
             room.queue.leave(number);
         }
     });
-}
-
-/// A waiter's deadline comes while another thread has the turn and is in this phase.
-fn deadline_behind(phase: TurnPhase, is_contended: bool) {
-    explore_up_to(BOUND, move || {
-        let room = Room::new();
-        let deadline = Instant::now() + SECOND;
-        let number = room.turn(&Limit::NONE);
-        room.queue.set_phase(number, phase);
-        let waiter = {
-            let room = room.clone();
-            spawn(move || match room.enter(false, Wants::All, &Limit::NONE.or_at(deadline)) {
-                TurnOutcome::Deadline { contended } => assert_eq!(contended, is_contended, "contention"),
-                _ => panic!("this wait cannot end in another way"),
-            })
-        };
-        advance(SECOND);
-        waiter.join().unwrap();
-        room.leave(number);
-        room.is_quiet();
-    });
-}
-
-pub fn a_deadline_while_the_lock_is_held_is_contention() {
-    deadline_behind(TurnPhase::Held, true);
-}
-
-pub fn a_deadline_before_the_server_answers_is_no_contention() {
-    deadline_behind(TurnPhase::Requesting, false);
 }
 
 /// Nine threads: some wait without a limit, some until a deadline, some until they are cancelled,

@@ -1,0 +1,129 @@
+//! Makes the copies of the connection's machine: an unchanged one, and one for each weaker rule, in
+//! which a piece of text is replaced. In each copy `crate::` means the copy, and the types of the
+//! machine can be cloned and hashed, so that the search can keep and compare its states.
+
+use std::path::PathBuf;
+
+#[path = "../copies.rs"]
+mod copies;
+#[path = "src/rules.rs"]
+#[allow(dead_code)] // this script uses the edits only
+mod rules;
+
+use copies::{found, read, taken_over, write};
+
+/// The library's own files.
+const LIBRARY: &[&str] = &[
+    "clock.rs",
+    "error.rs",
+    "session/connection/codec.rs",
+    "session/connection/machine/background.rs",
+    "session/connection/machine/ending.rs",
+    "session/connection/machine/late.rs",
+    "session/connection/machine/mod.rs",
+    "session/connection/machine/removal.rs",
+    "session/connection/machine/requests.rs",
+    "session/connection/machine/server_side.rs",
+    "session/connection/machine/timing.rs",
+    "session/heard.rs",
+    "session/nonce.rs",
+];
+
+/// The files of `copy/`: replacements for the rest of the library, and the end at which the model
+/// drives the machine.
+const OWN: &[&str] = &["machine.rs", "mod.rs", "session.rs", "world.rs"];
+
+/// Types that get no `Clone` and `Hash` here: `copy/` has them, or no state has a value of them.
+const LEFT_OUT: &[&str] =
+    &["Answers", "BootTime", "Machine", "MachineConfig", "Operation", "Output", "SharedTime"];
+
+fn main() {
+    let here =
+        PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where we are"));
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo says where to write"));
+    let (library, own) = (here.join("../../src"), here.join("copy"));
+    for path in [
+        &library,
+        &own,
+        &here.join("build.rs"),
+        &here.join("../copies.rs"),
+        &here.join("src/rules.rs"),
+    ] {
+        println!("cargo::rerun-if-changed={}", path.display());
+    }
+    let mut copies = String::new();
+    let mut table = String::new();
+    let weaker = rules::WEAKER.iter().map(|rule| (rule.name, Some(rule)));
+    for (name, rule) in std::iter::once(("today", None)).chain(weaker) {
+        let dir = out.join(name);
+        let mut is_weaker = false;
+        for (from, files) in [(&library, LIBRARY), (&own, OWN)] {
+            for file in files {
+                let mut text = read(&from.join(file));
+                for (_, from, to) in rule.iter().flat_map(|r| r.edits).filter(|e| e.0 == *file) {
+                    let places = found(&text, from);
+                    let [range] = &places[..] else {
+                        panic!("{name}: its text is {} times in {file}", places.len());
+                    };
+                    text.replace_range(range.clone(), to);
+                    is_weaker = true;
+                }
+                if from == &library {
+                    if file.starts_with("session/") {
+                        text = with_derives(&text);
+                    }
+                    // The tests in the library's files are never compiled in the copies.
+                    for tests in ["#[cfg(test)]", "#[cfg(any(test, fuzzing))]"] {
+                        text = text.replace(tests, "#[cfg(any())]");
+                    }
+                }
+                if file.ends_with("machine/mod.rs") {
+                    // A part of the machine, because it reads and sets the machine's own fields.
+                    text +=
+                        &format!("\n#[path = {:?}]\npub(crate) mod end;\n", dir.join("machine.rs"));
+                }
+                text = taken_over(&library, text).replace("crate::", &format!("crate::{name}::"));
+                write(&dir.join(file), &text.replace("outside::", "crate::"));
+            }
+        }
+        assert!(rule.is_none() || is_weaker, "{name}: no such file");
+        let path = dir.join("mod.rs");
+        copies +=
+            &format!("#[allow(dead_code, unused, clippy::all)]\n#[path = {path:?}]\nmod {name};\n");
+        table +=
+            &format!("        {name:?} => {name}::session::connection::machine::end::new(),\n");
+    }
+    copies += &format!(
+        "\n/// A client with this rule.\nfn client(rule: &str) -> Box<dyn client::Client> {{\n    match rule {{\n{table}        _ => panic!(\"no rule {{rule}}\"),\n    }}\n}}\n"
+    );
+    write(&out.join("copies.rs"), &copies);
+}
+
+/// Lets each type be cloned and hashed.
+fn with_derives(text: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for line in text.lines() {
+        let bare = ["pub(crate) ", "pub(super) ", "pub "].iter().find_map(|v| line.strip_prefix(v));
+        let kind = bare.unwrap_or(line);
+        let name = kind.strip_prefix("struct ").or_else(|| kind.strip_prefix("enum "));
+        let name = name.map(|rest| rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or(""));
+        if name.is_some_and(|name| !LEFT_OUT.contains(&name)) {
+            let attributes = lines.iter().rposition(|l| !l.starts_with("#["));
+            let from = attributes.map_or(0, |at| at + 1);
+            let derives =
+                lines[from..].iter_mut().find_map(|l| l.starts_with("#[derive(").then_some(l));
+            let had = derives.as_ref().map_or("", |l| l.as_str()).to_owned();
+            let more = ["Clone", "Hash"].into_iter().filter(|d| !had.contains(d));
+            let more: Vec<&str> = more.collect();
+            match derives {
+                Some(derives) => {
+                    *derives = had.replace("#[derive(", &format!("#[derive({}, ", more.join(", ")));
+                    *derives = derives.replace("(, ", "(");
+                }
+                None => lines.push("#[derive(Clone, Hash)]".into()),
+            }
+        }
+        lines.push(line.to_owned());
+    }
+    lines.join("\n") + "\n"
+}
