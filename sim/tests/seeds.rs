@@ -79,6 +79,7 @@ const NO_SESSION: &str = "accepted the connection, but gave no session";
 const NO_LEADER: &str = "looks for a leader";
 
 plans! {
+    an_exclusive_lock_that_one_process_takes_again_and_again: [TOO_LONG, ": made"], [];
     answers_that_are_lost: [RESUMED, LAPSED], [];
     clocks_far_beyond_the_bound: [LAPSED, EXPIRED], ["overlaps", "refused_writes"];
     creates_that_are_done_late: [DONE_LATE, RESUMED], [];

@@ -113,8 +113,8 @@ struct Seen {
     /// The time at which each thread last held a lock.
     progress: BTreeMap<(ProcessId, usize), Duration>,
     sessions: BTreeMap<i64, Session>,
-    /// The path that each waiting thread waits for.
-    waiting: BTreeMap<(ProcessId, usize), String>,
+    /// The path that each waiting thread waits for, and the time since when it does.
+    waiting: BTreeMap<(ProcessId, usize), (String, Duration)>,
     sleepers: Sleepers,
     /// Nodes with a revocation request.
     asked_for: BTreeSet<String>,
@@ -349,7 +349,7 @@ impl Observer {
     pub fn waits(&self, thread: usize, path: Option<&str>) {
         let Some(process) = this_process() else { return };
         self.seen(|seen| match path {
-            Some(path) => drop(seen.waiting.insert((process, thread), path.to_owned())),
+            Some(path) => drop(seen.waiting.insert((process, thread), (path.to_owned(), now()))),
             None => drop(seen.waiting.remove(&(process, thread))),
         });
     }
@@ -407,7 +407,7 @@ impl Observer {
     /// lock may starve, because this lock has no queue.
     pub fn has_progress(&self, process: ProcessId, thread: usize, since: Duration) -> bool {
         self.seen(|seen| {
-            let waits_for = seen.waiting.get(&(process, thread));
+            let waits_for = seen.waiting.get(&(process, thread)).map(|(path, _)| path);
             let is_unfair = |place: &Place| {
                 matches!(place.recipe, Recipe::Exclusive) && waits_for == Some(&place.path)
             };

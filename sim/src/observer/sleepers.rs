@@ -101,7 +101,10 @@ impl Seen {
                     let path = format!("{}/lock", place.path);
                     let node = tree.iter().find(|node| node.path == path && node.owner != 0);
                     if let Some(node) = node.filter(|node| !self.is_held(&node.path, node.owner)) {
-                        all.push((format!("{path} exists, and no process holds it"), node.owner));
+                        // Each node of this lock has the same path.
+                        let czxid = node.czxid;
+                        let what = format!("{path}, made by {czxid:#x}, is held by no process");
+                        all.push((what, node.owner));
                     }
                 }
             }
@@ -162,7 +165,7 @@ impl Seen {
     /// Checks that each process with waiting threads has a contender in the queue or holds the
     /// lock.
     fn waiters(&self, tree: &[NodeInfo], all: &mut Vec<(String, i64)>) {
-        for ((process, thread), path) in &self.waiting {
+        for ((process, thread), (path, since)) in &self.waiting {
             let current =
                 self.sessions.iter().find(|(_, of)| of.process == *process && of.epoch.is_some());
             let Some((session, _)) = current else { continue };
@@ -170,10 +173,8 @@ impl Seen {
                 continue;
             };
             if !self.is_on_the_way(tree, place, *process, *session) {
-                all.push((
-                    format!("thread {thread} waits for {path}, and has no node there"),
-                    *session,
-                ));
+                let what = format!("thread {thread} waits for {path} since {since:?}");
+                all.push((format!("{what}, and has no node there"), *session));
             }
         }
     }
