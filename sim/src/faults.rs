@@ -539,6 +539,19 @@ impl Plan {
         Plan(processes.chain(members).map(fault).map(|fault| (Duration::ZERO, fault)).collect())
     }
 
+    /// The shortest timeout that a server grants to a client that asks for this one.
+    pub fn shortest_timeout(&self, asked: Duration) -> Duration {
+        let granted = |fault: &Fault| match fault {
+            Fault::Limits { most, .. } => Some(*most),
+            Fault::Focused { fault, .. } => match **fault {
+                Fault::Limits { most, .. } => Some(most),
+                _ => None,
+            },
+            _ => None,
+        };
+        self.0.iter().filter_map(|(_, fault)| granted(fault)).fold(asked, Duration::min)
+    }
+
     /// How often each kind of fault is in the plan.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         let mut counts = BTreeMap::new();

@@ -202,8 +202,10 @@ impl Scenario {
         let observer = Observer::new(Setting {
             places: self.job.places.clone(),
             session_timeout: self.job.session_timeout,
-            // A renewal takes half a tick, and some ten packets one after the other.
-            is_tight: self.job.session_timeout < (self.servers.tick * 3).max(self.delay.1 * 100),
+            // A renewal takes half a tick, and some ten packets one after the other. A session keeps
+            // the timeout that it was granted, also when servers grant longer ones again.
+            is_tight: self.plan.shortest_timeout(self.job.session_timeout)
+                < (self.servers.tick * 3).max(self.delay.1 * 100),
             sync_time: self.servers.tick * self.servers.sync_limit,
             may_overlap: self.mode == Mode::Drift,
         });
