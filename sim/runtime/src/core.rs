@@ -15,6 +15,7 @@ use generator::{Generator, Gn};
 use crate::chance::{self, Rng};
 use crate::net::Net;
 use crate::process::{Process, ProcessId};
+use crate::steps::Awaited;
 use crate::trace::{Op, Trace};
 
 /// The virtual time of one scheduling point, in nanoseconds.
@@ -141,8 +142,8 @@ pub(crate) struct Thread {
     /// The end of its wait, on its process's clock.
     deadline: Option<u64>,
     has_timed_out: bool,
-    /// The thread has lost the processor.
-    is_preempted: bool,
+    /// How often the thread has lost the processor, and has not got it back.
+    preemptions: u32,
     waits_for: (&'static str, u64),
     /// See `thread::spawn_own`.
     pub(crate) is_own: bool,
@@ -213,6 +214,8 @@ pub(crate) struct Sim {
     /// The threads that can run now: neither stopped nor preempted.
     runnable: RefCell<Vec<Tid>>,
     pub(crate) processes: RefCell<Vec<Process>>,
+    /// The acts that wait for a step of a process.
+    pub(crate) awaited: RefCell<Vec<Awaited>>,
     schedule_rng: RefCell<Rng>,
     pub(crate) library_rng: RefCell<Rng>,
     pub(crate) net_rng: RefCell<Rng>,
@@ -282,6 +285,7 @@ impl Sim {
             coroutines: RefCell::default(),
             runnable: RefCell::default(),
             processes: RefCell::default(),
+            awaited: RefCell::default(),
             schedule_rng: RefCell::new(schedule_rng),
             library_rng: RefCell::new(chance::stream(config.seed, 2)),
             net_rng: RefCell::new(chance::stream(config.seed, 3)),
@@ -313,7 +317,9 @@ impl Sim {
         }
         let left = self.run_left.get() - 1;
         self.run_left.set(left);
-        if left > 0 && self.now.get() < self.next_event.get() && !self.is_over.get() {
+        let is_awaited = !self.awaited.borrow().is_empty() && self.reach(thread, op);
+        let has_time = left > 0 && self.now.get() < self.next_event.get();
+        if has_time && !is_awaited && !self.is_over.get() {
             return;
         }
         if left == 0 {
@@ -334,10 +340,16 @@ impl Sim {
         if let Ok(mut observer) = self.observer.try_borrow_mut()
             && let Some(observer) = &mut *observer
         {
-            let current = self.current.take();
-            observer();
-            self.current.set(current);
+            self.act(observer);
         }
+    }
+
+    /// Runs this as a part of the world, without a step of the running thread.
+    pub(crate) fn act<T>(&self, act: impl FnOnce() -> T) -> T {
+        let current = self.current.take();
+        let value = act();
+        self.current.set(current);
+        value
     }
 
     fn maybe_preempt(&self, thread: Tid) {
@@ -350,10 +362,15 @@ impl Sim {
         let longest = u64::try_from(self.policy.longest_preemption.as_nanos()).unwrap_or(u64::MAX);
         let pause = chance::log_uniform(&mut rng, 2 * STEP, longest);
         drop(rng);
-        self.threads.borrow_mut()[thread].is_preempted = true;
+        self.preempt(thread, pause);
+    }
+
+    /// Takes the processor from the thread for this time.
+    pub(crate) fn preempt(&self, thread: Tid, pause: u64) {
+        self.threads.borrow_mut()[thread].preemptions += 1;
         self.unlist(thread);
         self.record(thread, Op::Preempted, pause);
-        self.put(self.now.get() + pause, Act::Regain(thread));
+        self.put(self.now.get().saturating_add(pause), Act::Regain(thread));
     }
 
     /// Switches to the scheduler. It returns when the scheduler chooses this thread again.
@@ -434,8 +451,9 @@ impl Sim {
     /// Adds the thread to those that can be chosen, if it is not stopped and not preempted.
     pub(crate) fn list(&self, thread: Tid) {
         let threads = self.threads.borrow();
-        let Thread { state, process, is_preempted, .. } = &threads[thread];
-        if *state == State::Runnable && !is_preempted && self.processes.borrow()[process.0].runs() {
+        let Thread { state, process, preemptions, .. } = &threads[thread];
+        let has_processor = *preemptions == 0 && self.processes.borrow()[process.0].runs();
+        if *state == State::Runnable && has_processor {
             let mut runnable = self.runnable.borrow_mut();
             if !runnable.contains(&thread) {
                 runnable.push(thread);
@@ -488,7 +506,7 @@ impl Sim {
             wait: 0,
             deadline: None,
             has_timed_out: false,
-            is_preempted: false,
+            preemptions: 0,
             waits_for: ("", 0),
             is_own: false,
         });
@@ -579,7 +597,7 @@ impl Sim {
                 if is_due { self.wake(thread) } else { self.set_timer(thread) }
             }
             Act::Regain(thread) => {
-                self.threads.borrow_mut()[thread].is_preempted = false;
+                self.threads.borrow_mut()[thread].preemptions -= 1;
                 self.list(thread);
             }
             Act::Call(act) => act(),
@@ -638,13 +656,13 @@ impl Sim {
                          process,
                          state,
                          waits_for: (what, object),
-                         is_preempted,
+                         preemptions,
                          ..
                      }| {
                         let process = &processes[process.0];
                         let state = match state {
                             State::Blocked => format!("waits for {what} {object}"),
-                            State::Runnable if *is_preempted => "has no processor".to_owned(),
+                            State::Runnable if *preemptions > 0 => "has no processor".to_owned(),
                             State::Runnable => "can run".to_owned(),
                             State::Finished => "has ended".to_owned(),
                         };
@@ -683,10 +701,7 @@ pub fn rng<T>(draw: impl FnOnce(&mut Rng) -> T) -> T {
 /// reports something to them.
 pub fn as_world<T>(act: impl FnOnce() -> T) -> T {
     let Some(sim) = SIM.with(|sim| sim.borrow().clone()) else { return act() };
-    let current = sim.current.take();
-    let value = act();
-    sim.current.set(current);
-    value
+    sim.act(act)
 }
 
 /// Calls `observer` at every scheduling point, after the step. It must be quick and must not block.

@@ -22,6 +22,8 @@
 //! * **Preemption.** The seed chooses the next thread. Now and then it also takes the processor
 //!   from a thread for up to some milliseconds, as operating systems do. This finds faults that a
 //!   fair choice at each step would rarely find.
+//! * **Stops.** A process is stopped at a time, or at a step ([`at_step`]): between two operations
+//!   of a thread. A single thread can lose the processor there for any time ([`hold_thread`]).
 //! * **The end.** A run ends when [`finish`] or [`fail`] is called, at the time limit, or when no
 //!   thread can ever run again, which is a failure. A watchdog finds a thread that runs without
 //!   scheduling points, and ends the process of the operating system. [`Report::hash`] is a hash
@@ -50,6 +52,7 @@ mod core;
 mod net_client;
 mod once;
 mod process;
+mod steps;
 mod sync;
 pub mod thread;
 mod time;
@@ -69,6 +72,7 @@ pub use self::process::{
     Death, ProcessId, ProcessSettings, clock_of, exit, is_alive, kill, process_name, resume,
     set_drift, sleep_host, spawn, stop, stopped_for, this_process,
 };
+pub use self::steps::{Step, Touch, at_step, hold_thread};
 pub use self::trace::note;
 
 /// The names that a program under test uses instead of those of the standard library.

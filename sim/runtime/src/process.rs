@@ -113,9 +113,11 @@ pub(crate) struct Process {
     is_alive: bool,
     /// The number of stops in force.
     stops: u32,
-    /// The begin of the current stop, and the length of all earlier ones, in the world's time.
-    stopped_at: u64,
-    stopped_for: u64,
+    /// The number of stops in force, of the process and of single threads. The begin of the current
+    /// ones, and the length of all earlier ones, in the world's time.
+    halts: u32,
+    halted_at: u64,
+    halted_for: u64,
     /// The values of its statics, by their addresses.
     pub(crate) statics: BTreeMap<usize, &'static (dyn Any + Send + Sync)>,
 }
@@ -156,8 +158,9 @@ pub fn spawn(settings: ProcessSettings, main: impl FnOnce() + Send + 'static) ->
             clock,
             is_alive: true,
             stops: 0,
-            stopped_at: 0,
-            stopped_for: 0,
+            halts: 0,
+            halted_at: 0,
+            halted_for: 0,
             statics: BTreeMap::new(),
         });
         drop(processes);
@@ -203,6 +206,7 @@ pub fn kill(process: ProcessId, death: Death) {
         if was_alive {
             sim.note(&format!("process {process} ends: {death:?}"));
             sim.threads_of(process).into_iter().for_each(|thread| sim.unlist(thread));
+            sim.forget_steps(process);
         }
         was_alive
     });
@@ -216,12 +220,31 @@ pub fn kill(process: ProcessId, death: Death) {
 pub fn stop(process: ProcessId) {
     core::with(|sim| {
         sim.note(&format!("process {process} is stopped"));
-        let stopped = &mut sim.processes.borrow_mut()[process.0];
-        if stopped.stops == 0 {
-            stopped.stopped_at = sim.now.get();
-        }
-        stopped.stops += 1;
+        sim.processes.borrow_mut()[process.0].stops += 1;
         sim.threads_of(process).into_iter().for_each(|thread| sim.unlist(thread));
+    });
+    halt(process);
+}
+
+/// The process, or one of its threads, does not run from now on.
+pub(crate) fn halt(process: ProcessId) {
+    core::with(|sim| {
+        let halted = &mut sim.processes.borrow_mut()[process.0];
+        if halted.halts == 0 {
+            halted.halted_at = sim.now.get();
+        }
+        halted.halts += 1;
+    });
+}
+
+/// Ends one `halt`.
+pub(crate) fn go_on(process: ProcessId) {
+    core::with(|sim| {
+        let halted = &mut sim.processes.borrow_mut()[process.0];
+        halted.halts -= 1;
+        if halted.halts == 0 {
+            halted.halted_for += sim.now.get() - halted.halted_at;
+        }
     });
 }
 
@@ -229,13 +252,9 @@ pub fn stop(process: ProcessId) {
 pub fn resume(process: ProcessId) {
     core::with(|sim| {
         sim.note(&format!("process {process} goes on"));
-        let resumed = &mut sim.processes.borrow_mut()[process.0];
-        let before = resumed.stops;
-        resumed.stops = before.saturating_sub(1);
-        if before == 1 {
-            resumed.stopped_for += sim.now.get() - resumed.stopped_at;
-        }
+        sim.processes.borrow_mut()[process.0].stops -= 1;
     });
+    go_on(process);
     core::with(|sim| {
         for thread in sim.threads_of(process) {
             if sim.threads.borrow()[thread].state == State::Runnable {
@@ -245,12 +264,13 @@ pub fn resume(process: ProcessId) {
     });
 }
 
-/// How long a process has been stopped until now, including the sleeps of its host.
+/// How long a process has been stopped until now, including the sleeps of its host, and the time in
+/// which one of its threads was held. Other threads may have waited for that thread.
 pub fn stopped_for(process: ProcessId) -> Duration {
     core::with(|sim| {
         let process = &sim.processes.borrow()[process.0];
-        let current = if process.stops == 0 { 0 } else { sim.now.get() - process.stopped_at };
-        Duration::from_nanos(process.stopped_for + current)
+        let current = if process.halts == 0 { 0 } else { sim.now.get() - process.halted_at };
+        Duration::from_nanos(process.halted_for + current)
     })
 }
 

@@ -12,8 +12,9 @@ use std::time::Duration;
 use crate::library::*;
 use crate::net::{self, ConnId, Flow, Service, Side};
 use crate::{
-    Config, Death, Policy, ProcessId, ProcessSettings, Report, after, clock_of, finish, kill, now,
-    process, resume, run, set_drift, sleep_host, spawn, stop,
+    Config, Death, Policy, ProcessId, ProcessSettings, Report, Step, Touch, after, at_step,
+    clock_of, finish, hold_thread, kill, now, process, resume, run, set_drift, sleep_host, spawn,
+    stop, stopped_for,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -321,6 +322,85 @@ fn each_process_has_its_own_clock_and_it_may_drift() {
         after(Duration::from_millis(10_700), move || sleep_host(process, Duration::from_secs(40)));
         after(Duration::from_millis(20_700), move || sleep_host(process, Duration::from_secs(50)));
     }));
+}
+
+/// Two threads that note the time of each of their turns, the second a thread of its own kind. The
+/// first reads a clock in each turn, and then takes and leaves a mutex.
+fn turns(seed: u64, act: impl FnOnce(ProcessId) + 'static) -> [Vec<Duration>; 2] {
+    let seen: [Arc<parking_lot::Mutex<Vec<Duration>>>; 2] = Default::default();
+    let all = seen.clone();
+    good(&run(calm(seed), move || {
+        let process = start(1, move || {
+            let [first, second] = all;
+            let beside = thread::spawn_own("beside".to_owned(), move || {
+                for _ in 0..50 {
+                    thread::sleep(MS);
+                    second.lock().push(now());
+                }
+            });
+            let mutex = Mutex::new(());
+            for _ in 0..50 {
+                thread::sleep(MS);
+                let read = Instant::now();
+                drop(mutex.lock());
+                first.lock().push(now());
+                assert!(Instant::now() >= read);
+            }
+            beside.unwrap().join().unwrap();
+            finish();
+        });
+        act(process);
+    }));
+    seen.map(|all| all.lock().clone())
+}
+
+/// The number of the turn after which a thread rested for at least this time.
+fn rest(turns: &[Duration], least: Duration) -> Vec<usize> {
+    let is_rest = |(_, two): &(usize, &[Duration])| two[1] - two[0] >= least;
+    turns.windows(2).enumerate().filter(is_rest).map(|(at, _)| at + 1).collect()
+}
+
+#[test]
+fn a_process_is_stopped_at_its_step_and_a_thread_alone() {
+    // A turn of the first thread unlocks its mutex at the 2nd, 4th, .. operation on a mutex.
+    let step = |nth| Step { touch: Touch::Mutex, is_own: Some(false), nth };
+    for seed in 0..20 {
+        let [first, second] = turns(seed, move |process| {
+            at_step(process, step(9), move |_| {
+                stop(process);
+                after(MS * 30, move || {
+                    assert_eq!(stopped_for(process), MS * 30);
+                    resume(process);
+                });
+            });
+        });
+        assert_eq!(rest(&first, MS * 20), [4], "{first:?}");
+        assert_eq!(rest(&second, MS * 20).len(), 1, "{second:?}");
+
+        let [first, second] = turns(seed, move |process| {
+            at_step(process, step(9), move |thread| hold_thread(thread, MS * 30));
+            after(MS * 45, move || assert_eq!(stopped_for(process), MS * 30));
+        });
+        assert_eq!(rest(&first, MS * 20), [4], "{first:?}");
+        assert!(rest(&second, MS * 20).is_empty(), "{second:?}");
+    }
+}
+
+#[test]
+fn a_step_is_counted_by_what_it_touches_and_by_its_thread() {
+    for (touch, is_own, nth, turn) in [
+        // Two readings in each turn, and none of them for the end of a sleep.
+        (Touch::Clock, Some(false), 7, 3),
+        // The other thread sleeps, and does nothing else that is counted.
+        (Touch::Clock, Some(true), 1, 50),
+        (Touch::Channel, None, 1, 50),
+    ] {
+        let [first, _] = turns(1, move |process| {
+            at_step(process, Step { touch, is_own, nth }, |thread| hold_thread(thread, MS * 30));
+        });
+        let expected = if turn < 50 { vec![turn] } else { Vec::new() };
+        assert_eq!(rest(&first, MS * 20), expected, "{touch:?} {is_own:?}: {first:?}");
+    }
 }
 
 static PER_PROCESS: LazyLock<Mutex<u32>> = LazyLock::new(Mutex::default);

@@ -13,6 +13,16 @@ use crate::trace::Op;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId(u64);
 
+impl ThreadId {
+    pub(crate) fn of(thread: Tid) -> ThreadId {
+        ThreadId(thread as u64 + 1)
+    }
+
+    pub(crate) fn number(self) -> Tid {
+        usize::try_from(self.0 - 1).unwrap_or(usize::MAX)
+    }
+}
+
 /// A thread's handle.
 pub struct Thread {
     id: ThreadId,
@@ -156,7 +166,7 @@ pub fn current() -> Thread {
 /// The calling thread's id.
 pub fn this_thread() -> ThreadId {
     let thread = core::try_with(|sim| sim.current()).flatten();
-    ThreadId(thread.map_or(0, |thread| thread as u64 + 1))
+    thread.map_or(ThreadId(0), ThreadId::of)
 }
 
 /// Waits for this time.
