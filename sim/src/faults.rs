@@ -7,8 +7,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use zk_sim_runtime::net::{self, Flow, Side};
-use zk_sim_runtime::{Death, ProcessId, Rng, after, kill, resume, set_drift, sleep_host, stop};
+use zk_sim_runtime::{
+    Death, ProcessId, Rng, Step, Touch, after, at_step, hold_thread, kill, resume, set_drift,
+    sleep_host, stop,
+};
 
+use crate::late_handshakes::LateHandshakes;
 use crate::operator::Request;
 use crate::scenario::World;
 use crate::servers::Servers;
@@ -58,6 +62,9 @@ pub enum Fault {
     Sequence { lock: usize, next: i32 },
     /// A process does not run for a while.
     Stop { process: usize, lasts: Duration },
+    /// A process does not run for a while from a step on, which is counted from the fault on. If
+    /// `is_alone`, only the thread that is at the step does not run.
+    StopAt { process: usize, step: Step, is_alone: bool, lasts: Duration },
     /// A process ends, and another one replaces it.
     Kill { process: usize, death: Death, pause: Duration },
     /// The host of a process sleeps.
@@ -66,6 +73,9 @@ pub enum Fault {
     Drift { process: usize, ppm: i64 },
     /// The application's own code, its logger and its observers, blocks in a process for a while.
     Block { process: usize, lasts: Duration },
+    /// The requests of clients that hand their sessions over to a follower come late to the leader:
+    /// see `late_handshakes`.
+    LateHandshakes(LateHandshakes),
     /// A fault that hits the focus of its burst, whatever process and server it names.
     Focused { focus: Focus, fault: Box<Fault> },
 }
@@ -138,6 +148,9 @@ impl Fault {
             Fault::Delete { .. } => "node-deleted",
             Fault::Sequence { .. } => "sequence",
             Fault::Stop { .. } => "stop",
+            Fault::StopAt { is_alone: false, .. } => "stop-at-step",
+            Fault::StopAt { .. } => "thread-stop-at-step",
+            Fault::LateHandshakes(_) => "late-handshakes",
             Fault::Kill { .. } => "kill",
             Fault::SleepHost { .. } => "sleep",
             Fault::Drift { .. } => "drift",
@@ -157,11 +170,13 @@ impl Fault {
             | Fault::Lag { lasts, .. }
             | Fault::Limits { lasts, .. }
             | Fault::Stop { lasts, .. }
+            | Fault::StopAt { lasts, .. }
             | Fault::SleepHost { lasts, .. }
             | Fault::Block { lasts, .. }
             | Fault::KillServer { pause: lasts, .. }
             | Fault::KillServers { pause: lasts }
             | Fault::Kill { pause: lasts, .. } => *lasts,
+            Fault::LateHandshakes(late) => late.stalls.max(late.freezes_after + late.frozen),
             Fault::Focused { fault, .. } => fault.lasts(),
             Fault::Cut { .. }
             | Fault::HalfOpen { .. }
@@ -257,6 +272,21 @@ impl Fault {
         }
     }
 
+    /// A stop at a step, of a process or of one of its threads.
+    fn stop_at_step(rng: &mut Rng, mix: &Mix) -> Fault {
+        let timeout = mix.session_timeout;
+        let step = Step {
+            touch: Touch::ALL[rng.usize(..Touch::ALL.len())],
+            is_own: [None, Some(true), Some(false)][rng.usize(..3)],
+            nth: (rng.f64() * 1_000_f64.ln()).exp() as u32,
+        };
+        let lasts = match rng.bool() {
+            true => between(rng, Duration::from_micros(10), timeout * 3),
+            false => timeout.mul_f64(0.2 + rng.f64()),
+        };
+        Fault::StopAt { process: 0, step, is_alone: rng.u32(..3) == 0, lasts }
+    }
+
     /// The same fault, at this process and this server.
     fn at(&self, world: &World, process: usize, member: usize) -> Fault {
         let mut fault = self.clone();
@@ -281,6 +311,7 @@ impl Fault {
             | Fault::DriftServer { member: which, .. }
             | Fault::Limits { member: which, .. } => *which = member,
             Fault::Stop { process: whose, .. }
+            | Fault::StopAt { process: whose, .. }
             | Fault::Kill { process: whose, .. }
             | Fault::SleepHost { process: whose, .. }
             | Fault::Block { process: whose, .. }
@@ -289,6 +320,7 @@ impl Fault {
             | Fault::Expire { .. }
             | Fault::Delete { .. }
             | Fault::Sequence { .. }
+            | Fault::LateHandshakes(_)
             | Fault::Focused { .. } => {}
         }
         fault
@@ -315,13 +347,16 @@ impl Fault {
             | Fault::Lag { .. }
             | Fault::Limits { .. }
             | Fault::Expire { .. }
-            | Fault::Delete { .. } => Some(None),
+            | Fault::Delete { .. }
+            | Fault::LateHandshakes(_) => Some(None),
             // Clocks that drift within the bound cost no lock, nor do loggers and observers that
-            // block. What a fault of a burst hits is told when that is chosen.
+            // block. What a fault of a burst hits is told when that is chosen, and a stop at a step
+            // when the step comes.
             Fault::Block { .. }
             | Fault::DriftServer { .. }
             | Fault::Drift { .. }
             | Fault::Sequence { .. }
+            | Fault::StopAt { .. }
             | Fault::Focused { .. } => None,
         }
     }
@@ -425,6 +460,23 @@ impl Fault {
                 stop(id);
                 after(*lasts, move || resume(id));
             }
+            Fault::StopAt { process, step, is_alone, lasts } => {
+                let (id, is_alone, lasts) = (world.process(*process), *is_alone, *lasts);
+                let world = world.clone();
+                at_step(id, *step, move |thread| {
+                    if world.is_calm() {
+                        return;
+                    }
+                    world.observer().has_trouble(Some(id), lasts);
+                    if is_alone {
+                        hold_thread(thread, lasts);
+                    } else {
+                        stop(id);
+                        after(lasts, move || resume(id));
+                    }
+                });
+            }
+            Fault::LateHandshakes(late) => late.begin(&servers),
             Fault::Kill { process, death, pause } => {
                 kill(world.process(*process), *death);
                 let (world, process) = (world.clone(), *process);
@@ -461,7 +513,7 @@ fn ways(rng: &mut Rng) -> (Option<Flow>, Option<Flow>) {
     (ways.0.then_some(flow), ways.1.then_some(flow))
 }
 
-fn flow_for(from: IpAddr, to: IpAddr, flow: Option<Flow>, lasts: Duration) {
+pub(crate) fn flow_for(from: IpAddr, to: IpAddr, flow: Option<Flow>, lasts: Duration) {
     if let Some(flow) = flow {
         net::set_flow(from, to, flow);
         after(lasts, move || net::set_flow(from, to, Flow::Open));
@@ -526,6 +578,51 @@ impl Plan {
             self.0.push((at, lag));
         }
         self.0.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Adds processes, and threads of them, that are stopped at a step. Often something else happens
+    /// to the process, or to its server, at about the same time.
+    pub fn add_stops_at_steps(&mut self, rng: &mut Rng, lasts: Duration, mix: &Mix) {
+        let timeout = mix.session_timeout;
+        let pause = between(rng, timeout, timeout * 12);
+        let (mut at, mut burst) = (Duration::ZERO, self.bursts());
+        loop {
+            at += pause.mul_f64(2.0 * rng.f64());
+            if at >= lasts {
+                break;
+            }
+            let focus = Focus { burst, is_holder: rng.bool(), number: rng.usize(..1_000) };
+            let focused = |fault| Fault::Focused { focus, fault: Box::new(fault) };
+            self.0.push((at, focused(Fault::stop_at_step(rng, mix))));
+            if rng.bool() {
+                let beside = at + timeout.mul_f64(0.3 * rng.f64());
+                self.0.push((beside, focused(Fault::parting(rng, mix))));
+            }
+            burst += 1;
+        }
+        self.0.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Adds handshakes that come late to the leader.
+    pub fn add_late_handshakes(&mut self, rng: &mut Rng, lasts: Duration, mix: &Mix) {
+        let mut at = Duration::ZERO;
+        loop {
+            at += mix.session_timeout.mul_f64(1.5 + 6.0 * rng.f64());
+            if at >= lasts {
+                break;
+            }
+            self.0.push((at, Fault::LateHandshakes(LateHandshakes::random(rng, mix))));
+        }
+        self.0.sort_by_key(|(at, _)| *at);
+    }
+
+    /// The number of bursts so far.
+    fn bursts(&self) -> usize {
+        let number = |fault: &Fault| match fault {
+            Fault::Focused { focus, .. } => Some(focus.burst),
+            _ => None,
+        };
+        self.0.iter().filter_map(|(_, fault)| number(fault)).max().map_or(0, |last| last + 1)
     }
 
     /// A plan in which every clock runs too fast or too slow from the beginning.

@@ -192,6 +192,12 @@ impl Scenario {
         if rng.bool() {
             plan.add_lags(&mut rng, storm, &mix);
         }
+        if rng.u32(..4) > 0 {
+            plan.add_stops_at_steps(&mut rng, storm, &mix);
+        }
+        if rng.u32(..4) == 0 {
+            plan.add_late_handshakes(&mut rng, storm, &mix);
+        }
         let delay = (most / 4, most);
         Scenario { seed, mode, chance: seed, servers, mix, delay, plan, job, storm, planted: None }
     }
@@ -281,6 +287,11 @@ impl World {
     /// The shortest and the longest timeout that servers grant without a fault.
     pub fn limits(&self) -> (Duration, Duration) {
         (self.0.scenario.servers.min_session, self.0.scenario.servers.max_session)
+    }
+
+    /// Whether no fault may begin any more.
+    pub fn is_calm(&self) -> bool {
+        self.0.shared.is_calm.load(Ordering::Relaxed)
     }
 
     /// The path of the queue of the lock with this number.
