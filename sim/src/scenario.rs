@@ -114,6 +114,27 @@ pub struct Outcome {
     pub faults: BTreeMap<&'static str, u64>,
 }
 
+/// A long session timeout, as in many installations, on one seed in eight.
+struct Long {
+    session_timeout: Duration,
+    /// Its length in ticks.
+    ticks: u32,
+    /// The length of the storm in session timeouts.
+    storm: u32,
+}
+
+impl Long {
+    fn of(seed: u64) -> Option<Long> {
+        // Apart from the other choices of the seed, which stay as they are.
+        let mut rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        if rng.u32(..8) > 0 {
+            return None;
+        }
+        let session_timeout = between(&mut rng, Duration::from_secs(10), Duration::from_secs(60));
+        Some(Long { session_timeout, ticks: rng.u32(2..=20), storm: rng.u32(8..=24) })
+    }
+}
+
 /// This many session timeouts after the last fault everything has healed, and each thread has had a
 /// lock since: each of twelve threads may have held it for three and a half session timeouts.
 const QUIET: u32 = 60;
@@ -126,6 +147,11 @@ impl Scenario {
         // If the timeout has few ticks, less is rounded up in favour of a lease.
         let is_short = rng.u32(..3) == 0;
         let session_timeout = tick * if is_short { 2 } else { rng.u32(2..=6) };
+        let long = Long::of(seed);
+        let (tick, session_timeout) = match &long {
+            None => (tick, session_timeout),
+            Some(long) => (long.session_timeout / long.ticks, long.session_timeout),
+        };
         let most = between(&mut rng, Duration::from_micros(200), Duration::from_millis(20))
             .min(session_timeout / 40);
         let locks = rng.usize(1..=3);
@@ -178,6 +204,7 @@ impl Scenario {
             seed: rng.u64(..),
         };
         let storm = Duration::from_secs(rng.u64(100..400));
+        let storm = long.map_or(storm, |long| long.session_timeout * long.storm);
         let pause = between(&mut rng, session_timeout / 8, session_timeout * 8);
         let mut plan = Plan::random(&mut rng, storm, pause, &mix);
         if mode == Mode::Drift {

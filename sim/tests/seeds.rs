@@ -83,6 +83,7 @@ plans! {
     answers_that_are_lost: [RESUMED, LAPSED], [];
     clocks_far_beyond_the_bound: [LAPSED, EXPIRED], ["overlaps", "refused_writes"];
     creates_that_are_done_late: [DONE_LATE, RESUMED], [];
+    handshakes_that_come_late: ["fault: LateHandshakes", DONE_LATE, RESUMED], [];
     hosts_that_sleep: ["fault: SleepHost", LAPSED, EXPIRED], ["refused_writes"];
     leaders_that_are_cut_off: [NO_LEADER, RESUMED, LAPSED], [];
     logger_and_observer_that_block: ["fault: Block", " s ago)", LAPSED, RESUMED], [];
@@ -94,6 +95,7 @@ plans! {
     requests_for_a_common_name_that_are_done_late: [NO_SESSION, RESUMED], [];
     servers_that_lose_their_data: ["with its data: false", RESUMED, LAPSED], [];
     sessions_that_are_ended: ["the operator expires session", DELETED, QUEUES_AGAIN, EXPIRED], [];
+    stops_between_two_steps: ["is held for", "is stopped", LAPSED], [];
     timeouts_that_become_shorter: ["fault: Limits", LAPSED, EXPIRED, RESUMED], [];
     writes_that_are_deleted_as_they_are_downgraded: [DELETED, LATE_READ], [];
 }
