@@ -74,7 +74,7 @@ pub enum Fault {
     /// The application's own code, its logger and its observers, blocks in a process for a while.
     Block { process: usize, lasts: Duration },
     /// The requests of clients that hand their sessions over to a follower come late to the leader:
-    /// see `late_handshakes`.
+    /// see `LateHandshakes`.
     LateHandshakes(LateHandshakes),
     /// A fault that hits the focus of its burst, whatever process and server it names.
     Focused { focus: Focus, fault: Box<Fault> },
@@ -580,8 +580,8 @@ impl Plan {
         self.0.sort_by_key(|(at, _)| *at);
     }
 
-    /// Adds processes, and threads of them, that are stopped at a step. Often something else happens
-    /// to the process, or to its server, at about the same time.
+    /// Adds processes, and threads of them, that are stopped at a step. Half of the times another
+    /// fault parts the process from the others at about the same time.
     pub fn add_stops_at_steps(&mut self, rng: &mut Rng, lasts: Duration, mix: &Mix) {
         let timeout = mix.session_timeout;
         let pause = between(rng, timeout, timeout * 12);

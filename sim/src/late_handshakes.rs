@@ -1,12 +1,12 @@
-//! Clients hand their sessions over to a follower while its leader stalls, and what they ask it then
-//! comes to the leader late.
+//! Clients hand their sessions over to a follower while its leader stalls, and what they ask the
+//! follower then comes to the leader late.
 //!
 //! A client gives a handshake up after a sixth of its timeout and dials again, maybe the same
-//! follower. So a follower can have two questions whether the session lives under way to the leader.
-//! The answer to the first one completes the second connection. If the follower's messages to the
-//! leader are held meanwhile, the requests of that connection stand behind the second question. The
+//! follower. So the follower can have asked the leader twice whether the session lives. The answer
+//! to the first question completes the second connection. If the follower's messages to the leader
+//! are held meanwhile, the requests of that connection stand behind the second question. The
 //! client gives this connection up, too, and moves the session to another server. Then the messages
-//! arrive: the second question moves the session back, and the requests are done.
+//! arrive. The second question moves the session back, and the requests are done.
 
 use std::time::Duration;
 
