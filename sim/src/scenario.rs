@@ -114,25 +114,15 @@ pub struct Outcome {
     pub faults: BTreeMap<&'static str, u64>,
 }
 
-/// A long session timeout, as in many installations, on one seed in eight.
-struct Long {
-    session_timeout: Duration,
-    /// Its length in ticks.
-    ticks: u32,
-    /// The length of the storm in session timeouts.
-    storm: u32,
-}
-
-impl Long {
-    fn of(seed: u64) -> Option<Long> {
-        // Apart from the other choices of the seed, which stay as they are.
-        let mut rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        if rng.u32(..8) > 0 {
-            return None;
-        }
-        let session_timeout = between(&mut rng, Duration::from_secs(10), Duration::from_secs(60));
-        Some(Long { session_timeout, ticks: rng.u32(2..=20), storm: rng.u32(8..=24) })
+/// A long session timeout, as many installations have, and the tick to it: on one seed in eight.
+fn long_timeout(seed: u64) -> Option<(Duration, Duration)> {
+    // Apart from the other choices of the seed, which stay as they are.
+    let mut rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    if rng.u32(..8) > 0 {
+        return None;
     }
+    let timeout = between(&mut rng, Duration::from_secs(10), Duration::from_secs(60));
+    Some((timeout / rng.u32(2..=20), timeout))
 }
 
 /// This many session timeouts after the last fault everything has healed, and each thread has had a
@@ -147,11 +137,12 @@ impl Scenario {
         // If the timeout has few ticks, less is rounded up in favour of a lease.
         let is_short = rng.u32(..3) == 0;
         let session_timeout = tick * if is_short { 2 } else { rng.u32(2..=6) };
-        let long = Long::of(seed);
-        let (tick, session_timeout) = match &long {
-            None => (tick, session_timeout),
-            Some(long) => (long.session_timeout / long.ticks, long.session_timeout),
-        };
+        let long = long_timeout(seed);
+        let is_long = long.is_some();
+        let (tick, session_timeout) = long.unwrap_or((tick, session_timeout));
+        // A run with a long timeout lasts longer. Its threads do less in each second, so that it
+        // costs about as much as another one.
+        let least = if is_long { session_timeout / 16 } else { Duration::from_millis(5) };
         let most = between(&mut rng, Duration::from_micros(200), Duration::from_millis(20))
             .min(session_timeout / 40);
         let locks = rng.usize(1..=3);
@@ -198,13 +189,13 @@ impl Scenario {
             asks_in_vain,
             is_observed: false,
             talks: false,
-            longest_hold: between(&mut rng, Duration::from_millis(5), session_timeout * 2),
+            longest_hold: between(&mut rng, least, session_timeout * 2),
             long_hold_in: if is_short { 2 } else { [3, 10, 100][rng.usize(..3)] },
-            longest_pause: between(&mut rng, Duration::from_millis(5), session_timeout),
+            longest_pause: between(&mut rng, least, session_timeout),
             seed: rng.u64(..),
         };
         let storm = Duration::from_secs(rng.u64(100..400));
-        let storm = long.map_or(storm, |long| long.session_timeout * long.storm);
+        let storm = if is_long { storm.max(session_timeout * 6) } else { storm };
         let pause = between(&mut rng, session_timeout / 8, session_timeout * 8);
         let mut plan = Plan::random(&mut rng, storm, pause, &mix);
         if mode == Mode::Drift {
