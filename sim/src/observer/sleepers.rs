@@ -9,8 +9,9 @@
 //! Such a state may last for a while. A commit may be under way from the leader to a follower, at
 //! most for as long as a follower waits for its leader; then the library may have to renew its
 //! lease. After `syncLimit` and a session timeout the state is a violation. This is less than the
-//! poll's 60 s in every run. Only time counts in which the process runs and its session stays on
-//! the same connection: the library gives a connection up when a request is unanswered for T/6, so
+//! poll's 60 s in every run but in some of those with a timeout of 15 s or more: there the poll may
+//! hide a lost wake-up. Only time counts in which the process runs and its session stays on the
+//! same connection: the library gives a connection up when a request is unanswered for T/6, so
 //! a server has answered during this time.
 
 use std::collections::BTreeMap;
