@@ -16,8 +16,8 @@ use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Outcome, Removal};
 use crate::session::lease::HoldBounds;
 use crate::session::leased_node::{LeasedNode, OnLoss};
+use crate::world::Receiver;
 use crate::world::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::world::{Receiver, Sender, bounded};
 
 /// A node that was granted the lock. If it is dropped before it is released, by an early return or
 /// a panic, the drop releases it: otherwise a node would keep the lock that no guard stands for.
@@ -156,7 +156,7 @@ impl HeldNode {
     /// Lets the lock go while other threads still have views of it. Their signals become ready.
     pub(crate) fn resign(&self) {
         self.generation.lease.resign(&self.leased, BootTime::now());
-        self.release(None);
+        self.release();
     }
 
     /// Lets the lock go; its node is deleted, whatever happens. With `wait`, the caller can wait
@@ -172,28 +172,34 @@ impl HeldNode {
         let loss = all().find_map(HeldNode::loss);
         let mut deleted = Vec::new();
         for held_node in all() {
-            let (done, outcome) = wait.then(|| bounded(1)).unzip();
-            held_node.release(done);
-            deleted.extend(outcome);
+            held_node.let_go();
+            let (generation, removal) = (&held_node.generation, held_node.removal.clone());
+            match wait {
+                true => deleted.push(generation.remove_and_tell(removal)),
+                false => generation.remove(removal),
+            }
         }
         Release { loss, deleted, limit: Limit::after(self.generation.operation_timeout()) }
     }
 
-    fn release(&self, done: Option<Sender<Outcome>>) {
+    /// Takes the node out of the lease. The caller has it deleted.
+    fn let_go(&self) {
         #[cfg(zk_sim)]
         observed::notify(|| News::Released(Observed::new(self)));
         self.is_released.store(true, Ordering::Release);
         self.generation.lease.release(&self.leased);
-        let mut removal = self.removal.clone();
-        removal.done.extend(done);
-        self.generation.remove(removal);
+    }
+
+    fn release(&self) {
+        self.let_go();
+        self.generation.remove(self.removal.clone());
     }
 }
 
 impl Drop for HeldNode {
     fn drop(&mut self) {
         if !*self.is_released.get_mut() && !self.process().is_forked() {
-            self.release(None);
+            self.release();
         }
     }
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod acl;
 mod builder;
+mod callbacks;
 #[cfg(feature = "client")]
 pub(crate) mod client;
 pub(crate) mod connect_string;

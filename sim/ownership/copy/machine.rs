@@ -71,7 +71,7 @@ impl End {
                     self.lease = LeaseState { timeout, heard: Some(sent) };
                 }
                 Output::Heard(at) => self.lease.heard = self.lease.heard.max(Some(at)),
-                Output::Answered(number, _, mut answers) => {
+                Output::Answered(number, mut answers) => {
                     let made = match answers.all.swap_remove(0) {
                         Ok(Reply::Created(path, czxid)) => Some((path, czxid)),
                         _ => None,
@@ -116,7 +116,7 @@ impl Client for End {
         let Machine { background, heard, proof, last_sent, last_ordered, up_since, .. } =
             &self.machine;
         let Machine { is_new, is_proven, next_xid, .. } = &self.machine;
-        // Left out: `epoch` and `next_batch`, which only count, and `skipped_at`.
+        // Left out: `epoch` and `last_number`, which only count, and `skipped_at`.
         (phase, session, ending, zxid, batches, unsent, outstanding).hash(h);
         (background, heard, proof, last_sent, last_ordered, up_since).hash(h);
         (is_new, is_proven, next_xid, &self.lease, self.is_holder).hash(h);
@@ -159,7 +159,7 @@ impl Client for End {
     }
 
     fn lock(&mut self, lock: &Lock, now: u64) -> u64 {
-        let (mut batch, _) = Batch::new();
+        let mut batch = Batch::new();
         let data = lock.data();
         let (path, acl) = (lock.path.as_str(), &Acl);
         if lock.is_named {

@@ -1,4 +1,4 @@
-//! Stand-ins for the types that the machine only passes on, and the rule of the lease's end.
+//! Stand-ins for an ACL and for the lease, with the rule of the lease's end.
 
 #[path = "session/heard.rs"]
 pub(crate) mod heard;
@@ -10,28 +10,6 @@ pub(crate) mod connection {
     pub(crate) mod codec;
     #[path = "../../session/connection/machine/mod.rs"]
     pub(crate) mod machine;
-}
-
-pub(crate) mod generation {
-    #[derive(Hash)]
-    pub(crate) struct FolderWatch(String);
-
-    impl FolderWatch {
-        pub(crate) fn dir(&self) -> &str {
-            &self.0
-        }
-    }
-}
-
-pub(crate) mod leased_node {
-    #[derive(Hash)]
-    pub(crate) struct LeasedNode(String);
-
-    impl LeasedNode {
-        pub(crate) fn path(&self) -> &str {
-            &self.0
-        }
-    }
 }
 
 pub(crate) mod acl {

@@ -1,8 +1,8 @@
 //! The event loop: the one thread of a connection. It reads the socket, keeps time, dials, and
 //! carries out the outputs of the machine.
 //!
-//! `Generation` starts it. The machine makes the decisions; this file only does what the machine
-//! and the dialer want. The loop ends when the session is over.
+//! The machine makes the decisions; this file only does what the machine and the dialer want. The
+//! loop ends when the session is over.
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
@@ -11,13 +11,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::dial::{DialStep, Dialer, Resolved, Target, resolve};
-use super::machine::{LeaseStatus, MachineConfig, Output};
-use super::{CHUNK, Connection, SERVER, TlsStream};
+use super::machine::{MachineConfig, Output};
+use super::{CHUNK, Connection, Owner, SERVER, TlsStream, is_light};
 use crate::clock::BootTime;
 use crate::error::LossReason;
 use crate::logging::contained;
 use crate::session::connect_string::Host;
-use crate::session::generation::Generation;
 use crate::session::retry::RetryPolicy;
 use crate::session::tls::TlsConfig;
 use crate::world::{
@@ -39,7 +38,7 @@ pub(in crate::session) struct Dialling {
 
 pub(in crate::session) struct EventLoop {
     poll: Poll,
-    generation: Arc<Generation>,
+    owner: Arc<dyn Owner>,
     dialer: Dialer,
     tls: Option<TlsConfig>,
     server: Option<ServerConnection>,
@@ -88,21 +87,21 @@ impl ServerConnection {
 
 impl EventLoop {
     /// Starts the thread, which dials at once. The thread ends when the session is over, and keeps
-    /// `alive` until then. `make` makes the generation around the connection.
-    pub(in crate::session) fn start(
+    /// `alive` until then. `make` makes the owner of the connection.
+    pub(in crate::session) fn start<O: Owner>(
         name: String,
         config: MachineConfig,
         dialling: Dialling,
         alive: Sender<Infallible>,
-        make: impl FnOnce(Connection) -> Generation,
-    ) -> io::Result<Arc<Generation>> {
+        make: impl FnOnce(Connection) -> O,
+    ) -> io::Result<Arc<O>> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
         let connection = Connection::new(config, waker, poll.registry().try_clone()?);
-        let generation = Arc::new(make(connection));
+        let owner = Arc::new(make(connection));
         let mut this = EventLoop {
             poll,
-            generation: generation.clone(),
+            owner: owner.clone(),
             dialer: Dialer::new(dialling.hosts, dialling.policy, BootTime::now()),
             tls: dialling.tls,
             server: None,
@@ -118,7 +117,7 @@ impl EventLoop {
             drop(this); // the sockets too
             drop(alive);
         })?;
-        Ok(generation)
+        Ok(owner)
     }
 
     fn run(&mut self) -> io::Result<()> {
@@ -133,7 +132,7 @@ impl EventLoop {
                 Err(e) if e.kind() != ErrorKind::Interrupted => return Err(e),
                 _ => {}
             }
-            self.generation.next_look.set(BootTime::default());
+            self.owner.connection().next_look.set(BootTime::default());
             while let Ok(found) = self.resolutions.1.try_recv() {
                 self.resolved(found);
             }
@@ -150,25 +149,24 @@ impl EventLoop {
     /// `do_what_is_due` ran. A thread that grants a hold later reads `next_look`, and wakes this
     /// thread if it would sleep too long.
     fn sleep_until(&self, next: Option<BootTime>) -> Option<BootTime> {
-        let generation = &self.generation;
-        generation.next_look.set(next.unwrap_or(BootTime::END));
+        let connection = self.owner.connection();
+        connection.next_look.set(next.unwrap_or(BootTime::END));
         let (is_up, epoch) = {
-            let inner = generation.connection.inner.lock();
+            let inner = connection.inner.lock();
             (inner.machine.is_up(), inner.machine.epoch())
         };
-        let watch = if is_up { generation.lease.next_watch(epoch) } else { None };
+        let watch = if is_up { self.owner.next_watch(epoch) } else { None };
         let next = [next, watch].into_iter().flatten().min();
-        generation.next_look.set(next.unwrap_or(BootTime::END));
+        connection.next_look.set(next.unwrap_or(BootTime::END));
         next
     }
 
     /// Does what is due: sends requests, gives connections up, dials, as the machine wants. Gives
     /// the time of the next wake-up.
     fn do_what_is_due(&mut self) -> Option<BootTime> {
-        let generation = self.generation.clone();
-        let timers = generation.run_timers(BootTime::now());
-        let lease = &generation.lease;
-        let mut inner = generation.connection.inner.lock();
+        let owner = self.owner.clone();
+        let timers = owner.run_timers(BootTime::now());
+        let mut inner = owner.connection().inner.lock();
         let now = BootTime::now();
         if let Some(error) = inner.failed.take() {
             self.closed_by_server(&mut inner, error, now);
@@ -187,17 +185,16 @@ impl EventLoop {
             inner.reader = None;
         }
         if inner.machine.is_up() {
-            let holds = lease.to_watch(inner.machine.epoch(), now);
-            holds.into_iter().for_each(|hold| inner.machine.watch(hold, now));
+            let nodes = owner.to_watch(inner.machine.epoch(), now);
+            nodes.into_iter().for_each(|node| inner.machine.watch(node, now));
         }
-        let state = LeaseStatus { end: lease.needed_end(), is_fresh: lease.is_fresh(now) };
-        let mut next = inner.machine.tick(state, now);
+        let mut next = inner.machine.tick(owner.lease(now), now);
         let mut wake_by = |t: BootTime| next = Some(next.map_or(t, |n: BootTime| n.min(t)));
         timers.into_iter().for_each(&mut wake_by);
         if let Some(reason) = inner.machine.cut.take() {
             self.drop_server(&mut inner, &reason, None, now);
         }
-        inner.flush(&generation.connection.registry);
+        inner.flush(&owner.connection().registry);
         if inner.failed.is_some() || !inner.machine.outputs.is_empty() {
             wake_by(now);
         }
@@ -241,38 +238,43 @@ impl EventLoop {
     /// Carries out the outputs of the machine, in order. True: the session is over, and no more
     /// outputs will come.
     fn deliver_outputs(&mut self) -> bool {
-        let generation = self.generation.clone();
-        let _delivering = generation.connection.delivering.lock();
+        let owner = self.owner.clone();
+        let connection = owner.connection();
+        let _delivering = connection.delivering.lock();
         loop {
             // This takes outputs up to the first that does more than wake threads. Later outputs stay
             // in the machine: their callers can take them from there if this thread loses the
             // processor.
             let (outputs, is_over) = {
-                let mut inner = self.generation.connection.inner.lock();
+                let mut inner = connection.inner.lock();
                 let all = &mut inner.machine.outputs;
                 let last = all
                     .iter()
-                    .position(|output| !generation.is_light(output))
+                    .position(|output| !is_light(output, &*owner))
                     .map_or(all.len(), |at| at + 1);
                 let outputs: Vec<Output> = all.drain(..last).collect();
                 (outputs, inner.machine.is_over())
             };
             if outputs.is_empty() {
+                owner.tell_losses();
                 return is_over;
             }
             for output in outputs {
-                if matches!(output, Output::Lost(_)) {
+                match output {
                     // A closing session has little time left.
-                    self.dialer.skip_pause(BootTime::now());
+                    Output::Lost(_) => self.dialer.skip_pause(BootTime::now()),
+                    Output::Attached { .. } => connection.failures.lock().clear(),
+                    _ => {}
                 }
-                self.generation.take_output(output);
+                connection.carry_out(output, &*owner);
             }
         }
     }
 
     fn server_event(&mut self, ends: bool) {
         let Some(server) = &mut self.server else { return };
-        let connection = &self.generation.connection;
+        let owner = self.owner.clone();
+        let connection = owner.connection();
         if !server.is_connected {
             match server.is_socket_connected() {
                 Ok(true) => {
@@ -292,7 +294,7 @@ impl EventLoop {
                     let mut inner = connection.inner.lock();
                     let now = BootTime::now();
                     (server.is_connected, server.since) = (true, now);
-                    self.generation.connected_to(&server.host);
+                    server.host.clone_into(&mut connection.server.lock());
                     (inner.socket, inner.tls) = (Some(server.socket.clone()), server.tls.take());
                     inner.interest = Some(CONNECTING);
                     inner.machine.connected(now);
@@ -337,8 +339,7 @@ impl EventLoop {
                 }
             }
         };
-        let generation = self.generation.clone();
-        let mut inner = generation.connection.inner.lock();
+        let mut inner = connection.inner.lock();
         self.closed_by_server(&mut inner, end, BootTime::now());
     }
 
@@ -355,7 +356,7 @@ impl EventLoop {
     /// An attempt at this host has failed. `refused_at`: when it closed the connection right behind
     /// the connect request for our session, if it did.
     fn host_failed(&mut self, host: &str, reason: String, refused_at: Option<BootTime>) {
-        self.generation.host_failed(host, reason);
+        self.owner.connection().host_failed(host, reason);
         match refused_at {
             Some(now) => {
                 self.refusals.since.get_or_insert(now);
@@ -386,15 +387,13 @@ impl EventLoop {
         let _ = server.socket.shutdown(Shutdown::Both);
         let carried_the_session = inner.machine.epoch() > server.epoch_before;
         if carried_the_session && !inner.machine.is_ending() {
-            let id = self.generation.session_id().unwrap_or_default();
-            let line = format!(
-                "session 0x{id:x}: the connection to {} is lost ({reason}); {}; resuming",
-                server.host,
-                self.generation.lease_left()
+            let (id, left) = (inner.machine.session_id(), self.owner.lease(now).left(now));
+            warn!(
+                "session 0x{id:x}: the connection to {} is lost ({reason}); {left}; resuming",
+                server.host
             );
-            inner.machine.log(log::Level::Warn, line);
         } else {
-            inner.machine.log(log::Level::Debug, format!("{}: {reason}", server.host));
+            debug!("{}: {reason}", server.host);
         }
         self.host_failed(&server.host, reason.to_owned(), refused_at);
         if carried_the_session {
@@ -440,7 +439,7 @@ impl EventLoop {
     }
 
     fn resolve(&mut self, names: Vec<Host>) {
-        let (found, generation) = (self.resolutions.0.clone(), self.generation.clone());
+        let (found, owner) = (self.resolutions.0.clone(), self.owner.clone());
         let failed =
             |why: &str| names.iter().map(|h| (h.to_string(), Err(why.to_owned()))).collect();
         let (no_thread, panicked): (Resolved, Resolved) =
@@ -449,7 +448,7 @@ impl EventLoop {
         // again.
         let spawned = spawn_own("zkm-resolve".into(), move || {
             let _ = found.send(contained(|| resolve(names)).unwrap_or(panicked));
-            generation.connection.wake();
+            owner.connection().wake();
         });
         if spawned.is_err() {
             self.resolved(no_thread);
@@ -459,7 +458,7 @@ impl EventLoop {
     fn resolved(&mut self, found: Resolved) {
         for (host, result) in &found {
             if let Err(reason) = result {
-                self.generation.host_failed(host, reason.clone());
+                self.owner.connection().host_failed(host, reason.clone());
             }
         }
         self.dialer.resolved(found);
@@ -468,14 +467,15 @@ impl EventLoop {
     /// This thread cannot go on: the session is lost.
     fn give_up(&mut self) {
         {
-            let mut inner = self.generation.connection.inner.lock();
+            let mut inner = self.owner.connection().inner.lock();
             (inner.socket, inner.tls) = (None, None);
             (inner.interest, self.server) = (None, None);
             inner.machine.fail(LossReason::Internal, BootTime::now());
         }
         if contained(|| self.deliver_outputs()).is_none() {
             // It has failed again, perhaps before it has ended the holds and reported the loss.
-            contained(|| self.generation.take_output(Output::Lost(LossReason::Internal)));
+            let owner = &*self.owner;
+            contained(|| owner.connection().carry_out(Output::Lost(LossReason::Internal), owner));
         }
     }
 }

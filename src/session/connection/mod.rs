@@ -4,9 +4,13 @@
 //! `machine` makes all decisions, without I/O, clock or locks. This file protects the machine with
 //! one lock. Calling threads take that lock, submit their requests, and write them to the socket
 //! themselves. `event_loop` is the one thread that reads, keeps time and dials; a calling thread
-//! that waits for a quick answer reads it itself (`reader`). `dial` chooses the server to dial and
-//! the time; `codec` encodes the requests and decodes the answers.
+//! that waits for a quick answer reads it itself (`reader`). `callers` knows who waits for which
+//! answer. `dial` chooses the server to dial and the time; `codec` encodes the requests and decodes
+//! the answers.
+//!
+//! The session that owns the connection is known here as [`Owner`] only.
 
+mod callers;
 pub(crate) mod codec;
 mod dial;
 mod event_loop;
@@ -16,14 +20,16 @@ mod reader;
 #[cfg(feature = "tls")]
 mod tls;
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
+use self::callers::Callers;
 pub(super) use self::event_loop::{Dialling, EventLoop};
-use self::machine::{Machine, MachineConfig};
+use self::machine::{LeaseStatus, Machine, MachineConfig, Output, WatchedNode};
 #[cfg(feature = "tls")]
 use self::tls::TlsStream;
-use crate::clock::BootTime;
+use crate::clock::{BootTime, SharedTime};
 #[cfg(not(feature = "tls"))]
 use crate::session::tls::TlsStream;
 #[cfg(unix)]
@@ -37,8 +43,37 @@ const SERVER: Token = Token(1);
 /// a buffer, that buffer would be most of the memory of 1,000 idle sessions.
 const CHUNK: usize = 4 << 10;
 
+/// The session that owns a connection. The event loop calls it, and `take_output` is also called
+/// by a calling thread that reads the socket.
+pub(super) trait Owner: Send + Sync + 'static {
+    fn connection(&self) -> &Connection;
+
+    /// Carries out an output that is no answer to a caller.
+    fn take_output(&self, output: Output);
+
+    /// Whether `take_output` takes no time for this output: it only wakes waiting threads. Then any
+    /// calling thread that reads the socket may carry it out.
+    fn is_light(&self, output: &Output) -> bool;
+
+    /// Notifies the holders whose losses `take_output` has found. They may be many, so only the
+    /// event loop calls this: the thread that found a loss may be a caller with a deadline.
+    fn tell_losses(&self);
+
+    /// Does what is due at `now` by the owner's own timers. Gives the time of the next call.
+    fn run_timers(&self, now: BootTime) -> Option<BootTime>;
+
+    fn lease(&self, now: BootTime) -> LeaseStatus;
+
+    /// The held nodes that need a watch on this connection now. Each counts as watched from now on.
+    fn to_watch(&self, epoch: u64, now: BootTime) -> Vec<WatchedNode>;
+
+    /// When `to_watch` must be called again.
+    fn next_watch(&self, epoch: u64) -> Option<BootTime>;
+}
+
 pub(crate) struct Connection {
     inner: Mutex<Inner>,
+    callers: Mutex<Callers>,
     waker: Waker,
     /// The registry of the event loop's poll: the socket is registered here while the event loop
     /// waits for it.
@@ -46,6 +81,12 @@ pub(crate) struct Connection {
     /// A thread holds this lock while it takes outputs from the machine and carries them out. So
     /// they are carried out in order. It is taken before `inner`, never after it.
     delivering: Mutex<()>,
+    /// When the event loop wakes at the latest; the start of the clock while it is at work.
+    next_look: SharedTime,
+    /// Why the last attempt at each host failed.
+    failures: Mutex<BTreeMap<String, String>>,
+    /// The host of the current connection, or of the last one.
+    server: Mutex<String>,
 }
 
 /// The state that the threads share: the machine, and the socket for its bytes.
@@ -81,7 +122,16 @@ impl Connection {
             reader_number: 0,
             interest: None,
         };
-        Connection { inner: Mutex::new(inner), waker, registry, delivering: Mutex::new(()) }
+        Connection {
+            inner: Mutex::new(inner),
+            callers: Mutex::default(),
+            waker,
+            registry,
+            delivering: Mutex::new(()),
+            next_look: SharedTime::default(),
+            failures: Mutex::default(),
+            server: Mutex::default(),
+        }
     }
 
     /// Lets `act` give the machine something to do, and sends the bytes that follow from it. It
@@ -106,6 +156,40 @@ impl Connection {
         // later by its own timeout.
         let _ = self.waker.wake();
     }
+
+    /// Wakes the event loop unless it wakes before this time by itself.
+    pub(super) fn wake_before(&self, time: BootTime) {
+        if self.next_look.get() > time {
+            self.wake();
+        }
+    }
+
+    /// The host of the current connection, or of the last one.
+    pub(super) fn server(&self) -> String {
+        self.server.lock().clone()
+    }
+
+    /// Why the last attempt at each host failed; empty while a connection carries the session.
+    pub(super) fn failures(&self) -> BTreeMap<String, String> {
+        self.failures.lock().clone()
+    }
+
+    fn host_failed(&self, host: &str, reason: String) {
+        self.failures.lock().insert(host.to_owned(), reason);
+    }
+
+    /// Carries out an output.
+    fn carry_out(&self, output: Output, owner: &dyn Owner) {
+        if let Some(output) = self.answer(output) {
+            owner.take_output(output);
+        }
+    }
+}
+
+/// Whether an output only wakes waiting threads.
+fn is_light(output: &Output, owner: &dyn Owner) -> bool {
+    matches!(output, Output::Answered(..) | Output::Done(..) | Output::Closed(_))
+        || owner.is_light(output)
 }
 
 impl Inner {

@@ -23,10 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::machine::Output;
-use super::{CHUNK, Inner};
+use super::{CHUNK, Inner, Owner, is_light};
 use crate::clock::BootTime;
 use crate::limit::Limit;
-use crate::session::generation::Generation;
 use crate::world::{TcpStream, socket};
 
 /// How long a caller reads by itself. It is longer than the answer of a server with a fast disk
@@ -45,7 +44,7 @@ pub(super) struct CurrentReader {
 /// The reader's own side. However the thread leaves, this is dropped, and then the event loop reads
 /// again.
 struct Reading<'a> {
-    generation: &'a Generation,
+    owner: &'a dyn Owner,
     number: u64,
     socket: Arc<TcpStream>,
     until: BootTime,
@@ -63,7 +62,7 @@ enum AfterRead {
     Leave,
 }
 
-impl Generation {
+impl dyn Owner {
     /// Reads until `done` gives a value, for `READING_TIME` at most. `done` is called each time
     /// outputs were carried out. If its value comes from another source, the thread notices that
     /// when the time is over. `done` is also called while locks are held: it must not block, and
@@ -102,7 +101,7 @@ impl Generation {
         done: impl Fn() -> Option<T>,
         limit: &Limit<'_>,
     ) -> Option<ReadStart<'_, T>> {
-        let connection = &self.connection;
+        let connection = self.connection();
         // If another thread carries out outputs now, or outputs are left, the value may be on its
         // way to this thread. Then this thread must not wait for more bytes.
         let _delivering = connection.delivering.try_lock()?;
@@ -123,13 +122,13 @@ impl Generation {
         let number = inner.reader_number;
         inner.reader = Some(CurrentReader { number, until });
         inner.wait_for_socket(&connection.registry);
-        Some(ReadStart::Reading(Reading { generation: self, number, socket, until }))
+        Some(ReadStart::Reading(Reading { owner: self, number, socket, until }))
     }
 }
 
 impl Reading<'_> {
     fn read(&self, buf: &mut [u8]) -> AfterRead {
-        let connection = &self.generation.connection;
+        let connection = self.owner.connection();
         let Some(_delivering) = connection.delivering.try_lock() else { return AfterRead::Leave };
         let mut inner = connection.inner.lock();
         if !inner.is_reader(self.number) {
@@ -150,7 +149,7 @@ impl Reading<'_> {
             Err(e) => inner.fail(&e),
         }
         inner.flush(&connection.registry);
-        let is_light = |output: &&Output| self.generation.is_light(output);
+        let is_light = |output: &&Output| is_light(output, self.owner);
         let light = inner.machine.outputs.iter().take_while(is_light).count();
         let outputs: Vec<Output> = inner.machine.outputs.drain(..light).collect();
         // The event loop's next `tick` answers the callers that wait until the lease is fresh.
@@ -159,7 +158,7 @@ impl Reading<'_> {
         let needs_event_loop =
             is_awaited || inner.failed.is_some() || inner.machine.wants_attention();
         drop(inner);
-        outputs.into_iter().for_each(|output| self.generation.take_output(output));
+        outputs.into_iter().for_each(|output| connection.carry_out(output, self.owner));
         if !needs_event_loop {
             return AfterRead::GoOn;
         }
@@ -170,7 +169,7 @@ impl Reading<'_> {
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        let connection = &self.generation.connection;
+        let connection = self.owner.connection();
         let mut inner = connection.inner.lock();
         if !inner.is_reader(self.number) {
             return;
@@ -193,43 +192,106 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use super::super::codec::Operation;
-    use super::super::machine::Batch;
+    use super::super::codec::{CallError, Operation};
+    use super::super::machine::{Answers, Batch, LeaseStatus, MachineConfig, WatchedNode};
+    use super::super::{Connection, Dialling, EventLoop};
     use super::*;
-    use crate::ZkSession;
-    use crate::world::Interest;
+    use crate::session::connect_string::ConnectString;
+    use crate::session::retry::RetryPolicy;
+    use crate::world::{Interest, Receiver};
     use zk_test_server::{Op, TestServer};
+
+    /// The owner of a connection in whose session nothing is held.
+    struct Alone(Connection);
+
+    impl Owner for Alone {
+        fn connection(&self) -> &Connection {
+            &self.0
+        }
+
+        fn take_output(&self, _: Output) {}
+
+        fn is_light(&self, _: &Output) -> bool {
+            false
+        }
+
+        fn tell_losses(&self) {}
+
+        fn run_timers(&self, _: BootTime) -> Option<BootTime> {
+            None
+        }
+
+        fn lease(&self, _: BootTime) -> LeaseStatus {
+            LeaseStatus { end: None, is_fresh: true }
+        }
+
+        fn to_watch(&self, _: u64, _: BootTime) -> Vec<WatchedNode> {
+            Vec::new()
+        }
+
+        fn next_watch(&self, _: u64) -> Option<BootTime> {
+            None
+        }
+    }
+
+    fn connect(server: &TestServer) -> Arc<Alone> {
+        let timeout = Duration::from_secs(30);
+        let config = MachineConfig {
+            timeout,
+            attempt: timeout / 6,
+            auth: Vec::new(),
+            tick: None,
+            is_observed: false,
+            after_data_loss: None,
+            noop: "/no-op/none".into(),
+        };
+        let hosts = ConnectString::parse(&server.connect_string()).unwrap().hosts;
+        let dialling = Dialling { hosts, policy: RetryPolicy::default(), tls: None };
+        let (alive, _) = crate::world::bounded(0);
+        EventLoop::start("zkm-loop-test".into(), config, dialling, alive, Alone).unwrap()
+    }
+
+    fn list(owner: &Alone) -> Receiver<Answers> {
+        let mut batch = Batch::new();
+        batch.push(&Operation::GetChildren { path: "/", watch: false }, None);
+        owner.0.submit(batch).unwrap().1
+    }
+
+    fn wait(answers: &Receiver<Answers>) {
+        let answers = answers.recv_timeout(Duration::from_secs(20)).unwrap();
+        let all: Vec<Option<CallError>> = answers.all.into_iter().map(Result::err).collect();
+        assert_eq!(all, [None]);
+    }
 
     /// Otherwise events would lie there until something is sent.
     #[test]
     fn the_event_loop_waits_for_the_socket_again_when_a_reader_leaves() {
         let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
-        let generation = session.core().generation().unwrap();
-        generation.read("/", false, &Limit::NONE).unwrap();
-        let reading = generation.become_reader(|| None::<()>, &Limit::NONE);
+        let owner = connect(&server);
+        wait(&list(&owner));
+        let any = &*owner as &dyn Owner;
+        let reading = any.become_reader(|| None::<()>, &Limit::NONE);
         assert!(matches!(reading, Some(ReadStart::Reading(_))));
         drop(reading);
-        let interest = generation.connection.inner.lock().interest;
+        let interest = owner.0.inner.lock().interest;
         assert_eq!(interest, Some(Interest::READABLE));
+        assert_eq!(owner.0.close(|_, _| ()).recv_timeout(Duration::from_secs(20)), Ok(true));
     }
 
     /// The reader here gets no processor until its time is over.
     #[test]
     fn the_event_loop_reads_when_the_time_of_a_reader_is_over() {
         let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
-        let generation = session.core().generation().unwrap();
+        let owner = connect(&server);
+        wait(&list(&owner));
         let held = server.hold_requests(Op::GetChildren);
-        let (mut batch, answers) = Batch::new();
-        batch.push(&Operation::GetChildren { path: "/", watch: false }, None);
-        generation.connection.with(|machine, now| machine.submit(batch, now)).unwrap();
-        let done = || answers.try_recv().ok();
-        let reading = generation.become_reader(done, &Limit::NONE);
+        let answers = list(&owner);
+        let any = &*owner as &dyn Owner;
+        let reading = any.become_reader(|| answers.try_recv().ok(), &Limit::NONE);
         assert!(matches!(reading, Some(ReadStart::Reading(_))));
         drop(held);
-        let answers = answers.recv_timeout(Duration::from_secs(20)).unwrap();
-        assert!(answers.all.iter().all(Result::is_ok), "{:?}", answers.all);
+        wait(&answers);
         drop(reading);
+        assert_eq!(owner.0.close(|_, _| ()).recv_timeout(Duration::from_secs(20)), Ok(true));
     }
 }

@@ -4,8 +4,14 @@
 use crossbeam_channel::Sender;
 
 use super::*;
+use crate::limit::Ended;
+use crate::session::acl::Acl;
+use crate::session::connection::machine::{Batch, Output};
+use crate::session::notifier::Notifier;
+use crate::world::bounded;
 use crate::{SessionEvent, ZkMutex, ZkSession};
 use zk_test_server::{Op, TestServer};
+use zk_wire::code::event;
 
 /// Stops the event loop, as a busy computer may do, until the returned sender is dropped.
 fn stop_event_loop(generation: &Generation) -> Sender<()> {
@@ -137,8 +143,8 @@ fn a_hold_is_lost_before_anybody_is_told_that_its_node_is_gone() {
         false
     };
     let watch = FolderWatch::new("/l/n".into(), Box::new(is_told));
-    generation.folders.lock().insert("/l/n".into(), watch);
-    generation.watch_event(event::DELETED, "/l/n");
+    generation.callbacks.watch_folder(watch);
+    generation.take_output(Output::Watch { kind: event::DELETED, path: "/l/n".into() });
     assert_eq!(told.recv().unwrap(), Some(LossReason::NodeDeleted));
 }
 
@@ -157,8 +163,8 @@ fn a_node_that_becomes_a_hold_while_its_deletion_is_told_is_lost() {
         false
     };
     let between = FolderWatch::new("/l/n".into(), Box::new(grants));
-    generation.folders.lock().insert("/l/n".into(), between);
-    generation.watch_event(event::DELETED, "/l/n");
+    generation.callbacks.watch_folder(between);
+    generation.take_output(Output::Watch { kind: event::DELETED, path: "/l/n".into() });
     assert_eq!(leased.loss(), Some(LossReason::NodeDeleted));
 }
 
@@ -167,10 +173,9 @@ const SOON: Duration = Duration::from_secs(20);
 /// Sends a listing, and does not read its answer.
 #[cfg(unix)]
 fn send(generation: &Generation) -> Receiver<Answers> {
-    let (mut batch, answers) = Batch::new();
+    let mut batch = Batch::new();
     batch.push(&Operation::GetChildren { path: "/", watch: false }, None);
-    generation.connection.with(|machine, now| machine.submit(batch, now)).unwrap();
-    answers
+    generation.connection.submit(batch).unwrap().1
 }
 
 #[cfg(unix)]
@@ -188,7 +193,7 @@ fn the_event_loop_reads_again_after_a_caller_that_panicked_while_it_read() {
             assert!(calls.get() == 1, "a defect");
             None::<()>
         };
-        let read = || generation.read_until(done, &Limit::NONE);
+        let read = || (&*generation as &dyn Owner).read_until(done, &Limit::NONE);
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).is_err()
     });
     assert!(panics);
@@ -213,7 +218,7 @@ fn nobody_becomes_a_reader_while_another_thread_carries_out_what_was_read() {
     generation.watch_folder(FolderWatch::new("/".to_owned(), Box::new(notify)));
     is_blocked.recv_timeout(SOON).unwrap();
     let fails = || -> Option<()> { panic!("it reads") };
-    assert!(generation.read_until(fails, &Limit::NONE).is_none());
+    assert!((&*generation as &dyn Owner).read_until(fails, &Limit::NONE).is_none());
     drop(unblock);
 }
 

@@ -46,7 +46,7 @@ impl Queue {
             let path = format!("{}/{}", self.0, request.core.new_node());
             let hold = LeasedNode::new(path.clone(), 0, 0, (request.on_loss)());
             if generation.lease.grant(&hold, BootTime::now()).is_ok() {
-                return Ok(Some(HeldNode::new(&generation, hold, Removal { path, done: Vec::new() })));
+                return Ok(Some(HeldNode::new(&generation, hold, Removal { path })));
             }
             request.core.next(&generation);
         }

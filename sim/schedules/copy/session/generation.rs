@@ -1,6 +1,5 @@
 //! Replaces a session at the server: a lease, and notes of the requests.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex}; // not the engine's: these are notes
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use super::leased_node::LeasedNode;
 use super::lease::{self, HoldBounds, Lease};
 use crate::clock::BootTime;
 use zk_wire::code::event;
-use crate::world::{HashSet, Sender};
+use crate::world::{HashSet, Receiver, bounded};
 
 /// The timeout of all sessions. The lease ends after eleven twelfths of it.
 pub const T: Duration = Duration::from_secs(12);
@@ -22,6 +21,7 @@ pub struct Generation {
     pub lease: Lease,
     pub nodes: WatchRegistry<String>,
     connection: Connection,
+    callbacks: Callbacks,
     /// The nodes that were to be deleted.
     pub deleted: Mutex<Vec<String>>,
     pub folders: Mutex<Vec<Arc<FolderWatch>>>,
@@ -31,7 +31,6 @@ pub struct Generation {
 #[derive(Clone)]
 pub struct Removal {
     pub path: String,
-    pub done: Vec<Sender<Outcome>>,
 }
 
 pub struct CallError(pub i32);
@@ -42,29 +41,20 @@ impl CallError {
     }
 }
 
-/// Replaces the connection and its event loop: an output is carried out at once.
+/// Replaces the connection and its event loop.
 #[derive(Default)]
 pub struct Connection;
 
-#[derive(Default)]
-pub struct Machine {
-    pub outputs: VecDeque<Output>,
-}
-
-pub enum Output {
-    TellLoss(Vec<Arc<LeasedNode>>),
-}
-
 impl Connection {
-    fn with(&self, act: impl FnOnce(&mut Machine, BootTime)) {
-        let mut machine = Machine::default();
-        act(&mut machine, BootTime::now());
-        for Output::TellLoss(lost) in machine.outputs {
-            lease::notify_lost(&lost);
-        }
-    }
-
     fn wake(&self) {}
+}
+
+/// Replaces the functions that the event loop calls.
+#[derive(Default)]
+pub struct Callbacks;
+
+impl Callbacks {
+    fn notify_folder(&self, _dir: &str, _change: Folder<'_>) {}
 }
 
 pub struct FolderWatch {
@@ -92,6 +82,7 @@ impl Generation {
             lease,
             nodes: WatchRegistry::default(),
             connection: Connection,
+            callbacks: Callbacks,
             deleted,
             folders,
         })
@@ -109,6 +100,11 @@ impl Generation {
 
     pub fn remove(&self, removal: Removal) {
         self.deleted.lock().expect("no thread panics here").push(removal.path);
+    }
+
+    pub fn remove_and_tell(&self, removal: Removal) -> Receiver<Outcome> {
+        self.remove(removal);
+        bounded(1).1
     }
 
     pub fn watch_folder(&self, watch: Arc<FolderWatch>) {
@@ -132,11 +128,12 @@ impl Generation {
         self.watch_event(event::DELETED, path);
     }
 
-    fn notify_folder(&self, _dir: &str, _change: Folder<'_>) {}
+    /// The session's event loop does this.
+    fn notify_later(&self, lost: Vec<Arc<LeasedNode>>) {
+        lease::notify_lost(&lost);
+    }
 
-    //= session/generation.rs: fn watch_event
+    //= session/generation/outputs.rs: fn watch_event
 
-    //= session/generation.rs: fn held_node_gone
-
-    //= session/generation.rs: fn notify_later
+    //= session/generation/outputs.rs: fn held_node_gone
 }

@@ -21,15 +21,17 @@ pub(crate) enum Task {
     /// are. `is_ours`: a look has shown that it is.
     Prune { path: String, is_ours: bool },
     /// Watch a held node.
-    Watch { hold: Arc<LeasedNode> },
-    /// List a node's children with a watch.
-    WatchFolder { watch: Arc<FolderWatch> },
+    Watch(WatchedNode),
+    /// List the children of the node at this path with a watch.
+    WatchFolder(String),
     /// List a directory behind a write: a create whose answer was lost may have been done late.
     LookAgain { dir: String },
 }
 
 struct TaskEntry {
     task: Task,
+    /// The numbers of the callers that wait for the outcome of a removal.
+    awaited_by: Vec<u64>,
     not_before: BootTime,
     warned: bool,
 }
@@ -65,37 +67,39 @@ pub(super) struct Background {
 }
 
 impl Background {
-    fn add(&mut self, mut task: Task, now: BootTime) {
-        if let Task::Remove(removal) = &mut task {
-            if self.joins_earlier(removal) {
+    /// Adds a task. For a removal, the caller with the number `awaited_by` hears of the outcome.
+    fn add(&mut self, task: Task, awaited_by: Option<u64>, now: BootTime) {
+        if let Task::Remove(removal) = &task {
+            if self.joins_earlier(removal, awaited_by) {
                 return;
             }
             self.expect(&removal.id);
         }
         self.next += 1;
-        self.requeue(self.next, TaskEntry { task, not_before: now, warned: false }, now);
+        let awaited_by = Vec::from_iter(awaited_by);
+        let entry = TaskEntry { task, awaited_by, not_before: now, warned: false };
+        self.requeue(self.next, entry, now);
     }
 
     /// Whether an earlier removal of the same node is under way, and other clients use the node's
-    /// name too. If so, the callers of this removal wait for the earlier one. (The library deletes
+    /// name too. If so, the caller of this removal waits for the earlier one. (The library deletes
     /// the node of a lock that is held too long. The holder may drop its guard meanwhile.)
     ///
     /// With two removals, each could read that the node is ours before the first deletes it. Then
     /// another client could make its own node before the second delete arrives. The second delete
     /// would hit that node, and a third client would get the lock while the other still holds it.
-    fn joins_earlier(&mut self, removal: &mut Removal) -> bool {
+    fn joins_earlier(&mut self, removal: &Removal, awaited_by: Option<u64>) -> bool {
         if removal.is_named() || !self.pending.contains(&removal.id) {
             return false;
         }
-        let earlier = self.all.values_mut().find_map(|entry| match &mut entry.task {
-            Task::Remove(earlier) if earlier.id == removal.id => Some(earlier),
-            _ => None,
-        });
-        earlier.map(|earlier| earlier.done.append(&mut removal.done)).is_some()
+        let is_earlier = |entry: &&mut TaskEntry| matches!(&entry.task, Task::Remove(earlier) if earlier.id == removal.id);
+        let earlier = self.all.values_mut().find(is_earlier);
+        earlier.map(|earlier| earlier.awaited_by.extend(awaited_by)).is_some()
     }
 
+    /// Removes a node for which no caller waits.
     pub(super) fn remove(&mut self, removal: Removal, now: BootTime) {
-        self.add(Task::Remove(removal), now);
+        self.add(Task::Remove(removal), None, now);
     }
 
     /// A create without a caller may make the node with this id.
@@ -182,7 +186,7 @@ impl Background {
             true
         });
         for dir in self.late.dirs() {
-            self.add(Task::LookAgain { dir }, now);
+            self.add(Task::LookAgain { dir }, None, now);
         }
         self.waiting = self.all.iter().map(|(id, entry)| (entry.not_before, *id)).collect();
     }
@@ -196,20 +200,31 @@ impl Background {
 }
 
 impl Machine {
-    /// Takes a background operation.
+    /// Takes a background operation, unless the session is lost.
     pub(crate) fn add_task(&mut self, task: Task, now: BootTime) {
-        // The session is lost, so the sender of the result is dropped.
+        self.add(task, None, now);
+    }
+
+    /// Removes a node. The outcome comes as [`Output::Done`] with the number that this gives. `None`
+    /// if the session is lost, and the node with it.
+    pub(crate) fn remove(&mut self, removal: Removal, now: BootTime) -> Option<u64> {
+        let number = self.new_number();
+        self.add(Task::Remove(removal), Some(number), now).then_some(number)
+    }
+
+    fn add(&mut self, task: Task, awaited_by: Option<u64>, now: BootTime) -> bool {
         if self.is_ending() {
-            return;
+            return false;
         }
         self.resume_after_silence(now);
-        self.background.add(task, now);
+        self.background.add(task, awaited_by, now);
         self.send_background(now);
+        true
     }
 
     /// Watches a held node; the request goes with the next `tick`.
-    pub(crate) fn watch(&mut self, hold: Arc<LeasedNode>, now: BootTime) {
-        self.background.add(Task::Watch { hold }, now);
+    pub(crate) fn watch(&mut self, node: WatchedNode, now: BootTime) {
+        self.background.add(Task::Watch(node), None, now);
     }
 
     /// Sends the tasks that are due.
@@ -227,10 +242,8 @@ impl Machine {
                 Task::Remove(removal) => removal.operation(&self.config.noop),
                 Task::Prune { path, is_ours: false } => Operation::Exists { path },
                 Task::Prune { path, is_ours: true } => Operation::Delete { path, version: Some(0) },
-                Task::Watch { hold } => Operation::GetData { path: hold.path(), watch: true },
-                Task::WatchFolder { watch } => {
-                    Operation::GetChildren { path: watch.dir(), watch: true }
-                }
+                Task::Watch(node) => Operation::GetData { path: &node.path, watch: true },
+                Task::WatchFolder(dir) => Operation::GetChildren { path: dir, watch: true },
                 Task::LookAgain { .. } if !self.is_proven => {
                     Operation::Delete { path: &self.config.noop, version: None }
                 }
@@ -255,7 +268,7 @@ impl Machine {
         let Some(mut entry) = self.background.all.remove(&id) else { return Ok(()) };
         match &mut entry.task {
             Task::Remove(removal) => {
-                let session = self.session.as_ref().map_or(0, |session| session.id);
+                let session = self.session_id();
                 let acknowledged = self.background.acknowledged.get(&removal.path).copied();
                 match removal.answered(code, is_written, body, session, acknowledged) {
                     Ok(next) => self.removal_goes_on(id, entry, next, code, now),
@@ -280,7 +293,7 @@ impl Machine {
                 }
                 _ => {}
             },
-            Task::WatchFolder { watch } => {
+            Task::WatchFolder(dir) => {
                 let listed = match code {
                     err::OK => match codec::decode(op::GET_CHILDREN, body)? {
                         Reply::Children(children) => Some((children, self.pending_deletes())),
@@ -288,7 +301,7 @@ impl Machine {
                     },
                     _ => None,
                 };
-                self.outputs.push_back(Output::FolderListed(watch.clone(), listed));
+                self.outputs.push_back(Output::FolderListed(std::mem::take(dir), listed));
             }
             Task::LookAgain { .. } if is_written => self.background.requeue(id, entry, now),
             Task::LookAgain { dir } if op == op::GET_CHILDREN && is_listed(code) => {
@@ -315,16 +328,16 @@ impl Machine {
                 self.background.requeue(id, entry, now + pause);
             }
             Task::LookAgain { .. } => {}
-            Task::Watch { hold } => match code {
+            Task::Watch(watched) => match code {
                 err::OK => {
                     if let Reply::Node(node) = codec::decode(op::GET_DATA, body)? {
                         let seen = Some((node.stat.czxid, node.data));
-                        self.outputs.push_back(Output::HoldRead(hold.clone(), seen));
+                        self.outputs.push_back(Output::HoldRead(watched.clone(), seen));
                     }
                 }
-                err::NO_NODE => self.outputs.push_back(Output::HoldRead(hold.clone(), None)),
+                err::NO_NODE => self.outputs.push_back(Output::HoldRead(watched.clone(), None)),
                 err::NO_AUTH | err::AUTH_FAILED | err::TOO_LONG => {
-                    let (path, why) = (hold.path(), reason(code));
+                    let (path, why) = (&watched.path, reason(code));
                     self.outputs.push_back(Output::warn(format!(
                         "{path}: the node of a held lock could not be read with a watch ({why}); its deletion may not be noticed"
                     )));
@@ -352,14 +365,14 @@ impl Machine {
             RemovalNext::Gone => {
                 self.background.gone(&removal.id);
                 self.background.forget_acknowledged(removal);
-                self.outputs.extend(removal.done.drain(..).map(|done| Output::Done(done, Ok(()))));
+                self.outputs.extend(entry.outcome(Ok(())));
             }
             // It stays among the pending deletes until it cannot come any more.
             RemovalNext::Absent => {
                 // T more: if the create is done at the last moment, a write shows that only later.
                 let t = self.timeout();
                 let until = *removal.until.get_or_insert(now + late_bound(t) + t);
-                self.outputs.extend(removal.done.drain(..).map(|done| Output::Done(done, Ok(()))));
+                self.outputs.extend(entry.outcome(Ok(())));
                 if let Task::Remove(removal) = entry.task {
                     self.background.late.add(removal, until);
                 }
@@ -373,8 +386,7 @@ impl Machine {
                     )));
                 }
                 entry.warned = true;
-                self.outputs
-                    .extend(removal.done.drain(..).map(|done| Output::Done(done, Err(code))));
+                self.outputs.extend(entry.outcome(Err(code)));
                 let all = u32::try_from(self.background.all.len()).unwrap_or(u32::MAX);
                 let times = match code {
                     err::TOO_LONG => TOO_LONG_PAUSES,
@@ -395,6 +407,13 @@ impl Machine {
         }
         self.resume_after_silence(now);
         self.send_background(now);
+    }
+}
+
+impl TaskEntry {
+    /// The outcome, for each caller that waits for it.
+    fn outcome(&mut self, outcome: Outcome) -> impl Iterator<Item = Output> + use<'_> {
+        self.awaited_by.drain(..).map(move |number| Output::Done(number, outcome))
     }
 }
 

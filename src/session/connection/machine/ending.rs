@@ -6,14 +6,16 @@ use super::*;
 use crate::session::connection::codec::Operation;
 
 impl Machine {
-    /// Closes the session; `done` gets whether the server knows.
-    pub(crate) fn close(&mut self, done: Sender<bool>, now: BootTime) {
+    /// Closes the session. Says whether the server knows, if that is known already; otherwise
+    /// [`Output::Closed`] says so later.
+    pub(crate) fn close(&mut self, now: BootTime) -> Option<bool> {
         self.end(LossReason::SessionClosed, now);
-        match &mut self.ending {
-            Some(ending) if self.phase != Phase::Over => ending.waiters.push(done),
-            Some(ending) => drop(done.try_send(ending.server_knows)),
-            None => {}
+        let ending = self.ending.as_mut()?;
+        if self.phase == Phase::Over {
+            return Some(ending.server_knows);
         }
+        ending.is_awaited = true;
+        None
     }
 
     /// The session is lost from here on: every caller gets an answer now.
@@ -27,12 +29,12 @@ impl Machine {
             until,
             is_close_sent: false,
             server_knows: false,
-            waiters: Vec::new(),
+            is_awaited: false,
         });
         self.outputs.push_back(Output::Lost(reason));
         self.fail_all(code_of(reason), now);
         self.background.drop_all();
-        self.proof.waiters.clear(); // the senders are dropped: the session is lost
+        self.proof.waiters.clear(); // `Lost` tells their callers
         match (reason, self.phase) {
             (LossReason::SessionExpired, _) => self.over(true),
             // `Generation::close` has ended the lease before this call: no guard is valid any more.
@@ -72,8 +74,8 @@ impl Machine {
         self.to_server.clear();
         if let Some(ending) = &mut self.ending {
             ending.server_knows = server_knows;
-            for done in ending.waiters.drain(..) {
-                let _ = done.try_send(server_knows);
+            if std::mem::take(&mut ending.is_awaited) {
+                self.outputs.push_back(Output::Closed(server_knows));
             }
         }
     }

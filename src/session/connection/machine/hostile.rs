@@ -11,7 +11,8 @@ use super::rig::{MS, Rig, T, listing, node};
 use super::*;
 use crate::session::acl::Acl;
 use crate::session::connection::codec::{CallError, CreateMode, Operation};
-use crossbeam_channel::{Receiver, TryRecvError, bounded};
+use crate::session::leased_node::LeasedNode;
+use crossbeam_channel::{Receiver, TryRecvError};
 use zk_wire::code::event;
 use zk_wire::frame::MAX_FRAME;
 use zk_wire::fuzz::Script;
@@ -386,7 +387,7 @@ impl HostileWorld {
 
     fn call(&mut self, script: &mut Script<'_>, no_tick: bool) {
         let count = 1 + script.byte() % 3;
-        let (mut batch, answers) = Batch::new();
+        let mut batch = Batch::new();
         let mut parts = Vec::new();
         for _ in 0..count {
             let name = self.name();
@@ -421,16 +422,19 @@ impl HostileWorld {
             batch.push(&operation, removal);
             parts.push((operation.code(), path));
         }
-        match self.with(no_tick, |m, now| m.submit(batch, now)) {
-            Ok(number) => {
+        match self.rig.submit(batch) {
+            Ok(call) => {
                 self.places.extend(parts.iter().map(|part| (part.clone(), None)));
                 self.callers.push(ObservedCaller {
-                    call: Some((number, answers)),
+                    call: Some(call),
                     arrived: self.rig.now,
                     parts,
                 });
             }
             Err(_) => assert!(self.rig.machine.is_ending()),
+        }
+        if !no_tick {
+            self.rig.attend();
         }
     }
 
@@ -440,11 +444,15 @@ impl HostileWorld {
             (0..self.callers.len()).filter(|at| self.callers[*at].call.is_some()).collect();
         let Some(at) = script.place(waiting.len()) else { return };
         let Some((number, answers)) = self.callers[waiting[at]].call.take() else { return };
-        if self.with(no_tick, |m, now| m.abandon(number, now)) {
+        let has_left = self.rig.leave(number);
+        if !no_tick {
+            self.rig.attend();
+        }
+        if has_left {
             assert!(answers.try_recv().is_err(), "it left, and has answers all the same");
             return;
         }
-        let got = match self.rig.machine.take_answers(number) {
+        let got = match self.rig.take_answers(number) {
             Some(got) => got,
             None => {
                 answers.try_recv().unwrap_or_else(|e| panic!("a caller that left too late: {e}"))
@@ -473,9 +481,8 @@ impl HostileWorld {
     }
 
     fn prove(&mut self) {
-        let (done, proven) = bounded(1);
-        self.rig.with(|m, now| m.prove(done, now));
-        self.proofs.push((proven, self.rig.now));
+        let now = self.rig.now;
+        self.proofs.push((self.rig.prove(), now));
     }
 
     fn grant(&mut self, path: &str, is_fixed: bool) {
@@ -505,9 +512,8 @@ impl HostileWorld {
     fn close(&mut self) {
         // `Generation::close` does the same.
         self.rig.lease.end(LossReason::SessionClosed);
-        let (done, closed) = bounded(1);
-        self.rig.with(|m, now| m.close(done, now));
-        self.closing.get_or_insert((closed, self.rig.now));
+        let (closed, now) = (self.rig.close(), self.rig.now);
+        self.closing.get_or_insert((closed, now));
     }
 
     // ---- the event loop around the machine ----

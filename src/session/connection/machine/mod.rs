@@ -2,6 +2,9 @@
 //! the time. Its outputs are the bytes to send, the answers, watch events, and changes of the
 //! session. It does no I/O, reads no clock, and takes no lock.
 //!
+//! The machine knows nothing of its owner. It gives each call and each removal a number, and names
+//! held nodes and folders by their paths. The owner looks up by these who waits for what.
+//!
 //! The machine keeps the session alive and answers every request in time. If a caller leaves before
 //! its answer, the machine removes the nodes that the request has made or may still make. See
 //! ARCHITECTURE.md.
@@ -32,10 +35,8 @@ use self::background::Background;
 use super::codec::{self, Listing};
 use crate::clock::BootTime;
 use crate::error::LossReason;
-use crate::session::generation::FolderWatch;
 use crate::session::heard::{Answer, Heard, Stamp};
-use crate::session::leased_node::LeasedNode;
-use crate::world::{HashSet, Sender};
+use crate::world::HashSet;
 use zk_wire::Malformed;
 use zk_wire::code::{err, op, xid};
 use zk_wire::frame::{FrameOrHead, Frames, HEAD};
@@ -69,9 +70,16 @@ pub(crate) fn noop(chroot: &str, fresh_id: &str) -> String {
     format!("{chroot}/zk-mutex-no-op-{fresh_id}/none")
 }
 
-/// The result of a release: an error is ZooKeeper's code of a final refusal. If the sender is
-/// dropped without a result, the session was lost first.
+/// The result of a removal or of a renewal of the lease: an error is ZooKeeper's code of a final
+/// refusal, or of the loss of the connection.
 pub(crate) type Outcome = Result<(), i32>;
+
+/// A held node, as its owner names it. `czxid` tells nodes of one path apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WatchedNode {
+    pub(crate) path: String,
+    pub(crate) czxid: i64,
+}
 
 /// The work that the machine leaves to its owner. The owner does it in this order.
 pub(crate) enum Output {
@@ -92,7 +100,7 @@ pub(crate) enum Output {
     },
     /// The connection is lost.
     Suspended,
-    /// The session is lost.
+    /// The session is lost. No `Done` follows: who still waits for one waits in vain.
     Lost(LossReason),
     /// It is proven that the leader has heard of the session at this time or later.
     Heard(BootTime),
@@ -101,8 +109,8 @@ pub(crate) enum Output {
         op: i32,
         took: Duration,
     },
-    /// The requests of the caller with this number are answered.
-    Answered(u64, Sender<Answers>, Answers),
+    /// The requests of the batch with this number are answered.
+    Answered(u64, Answers),
     /// A request of the application's client is answered.
     #[cfg_attr(not(feature = "client"), allow(dead_code))]
     ClientAnswered {
@@ -111,23 +119,23 @@ pub(crate) enum Output {
         zxid: i64,
         body: Vec<u8>,
     },
-    /// A waiting caller gets this result.
-    Done(Sender<Outcome>, Outcome),
+    /// The removal or the renewal with this number has this result.
+    Done(u64, Outcome),
+    /// The session is closed: whether the server knows.
+    Closed(bool),
     Watch {
         kind: i32,
         path: String,
     },
-    /// A held node was read, and a watch was set: its czxid and data, or `None` if the node is
-    /// gone.
-    HoldRead(Arc<LeasedNode>, Option<(i64, Vec<u8>)>),
-    /// A watched list of children was read, together with the pending deletes; `None` if it could
-    /// not be listed.
-    FolderListed(Arc<FolderWatch>, Option<(Listing, Arc<HashSet<String>>)>),
+    /// A held node was read, and a watch was set: the czxid and the data of the node that was
+    /// there, or `None` if there was none.
+    HoldRead(WatchedNode, Option<(i64, Vec<u8>)>),
+    /// The watched children of the node at this path were listed, together with the pending
+    /// deletes; `None` if they could not be listed.
+    FolderListed(String, Option<(Listing, Arc<HashSet<String>>)>),
     /// A line for the log. The machine does not write it itself: calling threads use the machine
     /// too, under a lock, and what they log goes to the logger, which may block.
     Log(log::Level, String),
-    /// These holds are marked as lost: the callbacks of their holders must be run.
-    TellLoss(Vec<Arc<LeasedNode>>),
     /// This folder was deleted because it was empty, or does not exist.
     Pruned(String),
     /// A folder may be deleted only if it is still as this session made it. The owner, which knows
@@ -155,7 +163,8 @@ pub(crate) struct Machine {
     from_server: Frames,
     /// The batches that still lack an answer, by their numbers: the oldest first.
     batches: BTreeMap<u64, requests::SubmittedBatch>,
-    next_batch: u64,
+    /// The last number that was given to a batch, a removal or a renewal.
+    last_number: u64,
     /// The numbers of the batches that wait for a connection, in ascending order: the oldest first.
     unsent: VecDeque<u64>,
     /// The requests that were sent on this connection and have no answer yet, oldest first.
@@ -207,7 +216,8 @@ struct Ending {
     is_close_sent: bool,
     /// The server has ended the session.
     server_knows: bool,
-    waiters: Vec<Sender<bool>>,
+    /// The owner has called `close`, and hears of the end.
+    is_awaited: bool,
 }
 
 struct Outstanding {
@@ -244,7 +254,7 @@ enum SentFor {
 /// A caller that waits until the lease is fresh.
 struct LeaseWaiter {
     since: BootTime,
-    done: Sender<Outcome>,
+    number: u64,
 }
 
 /// The state of the lease, which `tick` gets. Other threads extend and end the lease.
@@ -254,6 +264,16 @@ pub(crate) struct LeaseStatus {
     pub(crate) end: Option<BootTime>,
     /// Enough of the lease is left for a new hold.
     pub(crate) is_fresh: bool,
+}
+
+impl LeaseStatus {
+    /// What is left of the lease, for the log.
+    pub(crate) fn left(&self, now: BootTime) -> String {
+        match self.end {
+            Some(end) => format!("lease left {:.1} s", end.since(now).as_secs_f64()),
+            None => "no lock is held".to_owned(),
+        }
+    }
 }
 
 impl Machine {
@@ -271,7 +291,7 @@ impl Machine {
             next_xid: 1,
             from_server: Frames::default(),
             batches: BTreeMap::new(),
-            next_batch: 0,
+            last_number: 0,
             unsent: VecDeque::new(),
             outstanding: VecDeque::new(),
             last_sent: now,
@@ -342,28 +362,35 @@ impl Machine {
         self.epoch
     }
 
+    /// The session's id; zero as long as there is no session.
+    pub(super) fn session_id(&self) -> i64 {
+        self.session.as_ref().map_or(0, |session| session.id)
+    }
+
     /// Whether the event loop has work: only the event loop carries out all outputs, dials, and
     /// calls `tick`.
     pub(super) fn wants_attention(&self) -> bool {
         !self.outputs.is_empty() || self.cut.is_some() || !self.is_up()
     }
 
-    /// Adds a line for the log to the outputs.
-    pub(super) fn log(&mut self, level: log::Level, text: String) {
-        self.outputs.push_back(Output::Log(level, text));
+    fn new_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
     }
 
     /// Counts its entries, for the simulation.
     #[cfg(zk_sim)]
-    pub(crate) fn add_kept(&self, kept: &mut crate::observed::Kept) {
-        kept.late_creates = self.background.late.len();
-        kept.pending_deletes = self.background.pending.len() - kept.late_creates;
-        kept.background = self.background.len();
-        kept.common_names = self.background.acknowledged.len();
-        kept.callers = self.batches.len();
-        kept.in_flight =
-            self.outstanding.iter().filter(|flight| flight.sent_for != SentFor::Nobody).count();
-        kept.proofs = self.proof.waiters.len();
+    pub(crate) fn kept(&self) -> Kept {
+        let late_creates = self.background.late.len();
+        Kept {
+            late_creates,
+            pending_deletes: self.background.pending.len() - late_creates,
+            background: self.background.len(),
+            common_names: self.background.acknowledged.len(),
+            callers: self.batches.len(),
+            in_flight: self.outstanding.iter().filter(|of| of.sent_for != SentFor::Nobody).count(),
+            proofs: self.proof.waiters.len(),
+        }
     }
 
     /// The pending deletes without the creates that have made no node so far.
@@ -383,6 +410,18 @@ impl Output {
     fn warn(text: String) -> Self {
         Output::Log(log::Level::Warn, text)
     }
+}
+
+/// How many entries the machine keeps.
+#[cfg(zk_sim)]
+pub(crate) struct Kept {
+    pub(crate) late_creates: usize,
+    pub(crate) pending_deletes: usize,
+    pub(crate) background: usize,
+    pub(crate) common_names: usize,
+    pub(crate) callers: usize,
+    pub(crate) in_flight: usize,
+    pub(crate) proofs: usize,
 }
 
 /// The error code for callers whose session has ended for this reason.

@@ -76,8 +76,6 @@ pub(crate) struct Removal {
     lost_writes: i32,
     /// When the create cannot be done any more, once a removal has found no node.
     pub(super) until: Option<BootTime>,
-    /// The callers that wait for the outcome.
-    pub(crate) done: Vec<Sender<Outcome>>,
 }
 
 /// How much is known of the node.
@@ -153,7 +151,6 @@ impl Removal {
             was_done: !matches!(known, KnownPart::Prefix | KnownPart::Shared(None)),
             lost_writes: 0,
             until: None,
-            done: Vec::new(),
         };
         removal.restart();
         removal

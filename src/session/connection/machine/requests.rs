@@ -7,7 +7,6 @@
 
 use super::*;
 use crate::session::connection::codec::{CallError, Operation, Reply};
-use crate::world::{Receiver, bounded};
 
 /// The requests that one caller sends together.
 pub(crate) struct Batch {
@@ -19,7 +18,8 @@ pub(crate) struct Batch {
 
 /// The receiver of a batch's answers.
 enum AnswerTo {
-    Caller(Sender<Answers>),
+    /// The caller that has the batch's number.
+    Caller,
     /// The application's client, with its own number for the request.
     Client(u64),
     /// The caller has left.
@@ -55,17 +55,13 @@ pub(super) struct SubmittedBatch {
 }
 
 impl Batch {
-    /// A batch of a caller, which gets the answers from the receiver.
-    pub(crate) fn new() -> (Self, Receiver<Answers>) {
-        let (answers, receiver) = bounded(1);
-        (
-            Batch {
-                frames: Vec::with_capacity(256),
-                requests: Vec::with_capacity(2),
-                answer_to: AnswerTo::Caller(answers),
-            },
-            receiver,
-        )
+    /// A batch of a caller.
+    pub(crate) fn new() -> Self {
+        Batch {
+            frames: Vec::with_capacity(256),
+            requests: Vec::with_capacity(2),
+            answer_to: AnswerTo::Caller,
+        }
     }
 
     /// One request of the application's client: its operation and its body.
@@ -110,14 +106,13 @@ impl Machine {
     }
 
     /// Takes requests, and sends them at once if there is a connection. Gives the number with which
-    /// the caller can [abandon](Self::abandon) them.
+    /// their answers come, and with which the caller can [abandon](Self::abandon) them.
     pub(crate) fn submit(&mut self, batch: Batch, now: BootTime) -> Result<u64, CallError> {
         self.resume_after_silence(now);
         if let Some(ending) = &self.ending {
             return Err(CallError::of_code(code_of(ending.reason)));
         }
-        self.next_batch += 1;
-        let number = self.next_batch;
+        let number = self.new_number();
         self.batches.insert(number, SubmittedBatch { batch, submitted_at: now, is_sent: false });
         self.unsent.push_back(number);
         self.send_unsent(now);
@@ -182,7 +177,7 @@ impl Machine {
         let is_it = |output: &Output| matches!(output, Output::Answered(of, ..) if *of == number);
         let at = self.outputs.iter().position(is_it)?;
         match self.outputs.remove(at) {
-            Some(Output::Answered(_, _, answers)) => Some(answers),
+            Some(Output::Answered(_, answers)) => Some(answers),
             _ => None,
         }
     }
@@ -227,10 +222,10 @@ impl Machine {
     fn complete(&mut self, number: u64, header: ReplyHeader, body: &[u8]) {
         let Some(SubmittedBatch { batch, .. }) = self.batches.remove(&number) else { return };
         match batch.answer_to {
-            AnswerTo::Caller(caller) => {
+            AnswerTo::Caller => {
                 let all = batch.requests.into_iter().filter_map(|part| part.answer).collect();
                 let answers = Answers { all, epoch: self.epoch, pending: self.pending_deletes() };
-                self.outputs.push_back(Output::Answered(number, caller, answers));
+                self.outputs.push_back(Output::Answered(number, answers));
             }
             AnswerTo::Client(number) => {
                 let (ReplyHeader { err, zxid, .. }, body) = (header, body.to_vec());

@@ -6,7 +6,9 @@ use super::*;
 use crate::session::connection::codec::{CallError, Operation};
 use crate::session::event::SessionEvent;
 use crate::session::lease;
-use crossbeam_channel::Receiver;
+use crate::session::leased_node::LeasedNode;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use std::collections::HashMap;
 use zk_wire::code::event;
 use zk_wire::record::{Reader, request_header, watch_event};
 
@@ -24,6 +26,10 @@ pub(super) struct Rig {
     pub(super) timeout: Duration,
     pub(super) epoch: u64,
     pub(super) events: Vec<SessionEvent>,
+    /// The callers that wait, by their numbers.
+    callers: HashMap<u64, Sender<Answers>>,
+    outcomes: HashMap<u64, Sender<Outcome>>,
+    closes: Vec<Sender<bool>>,
     /// The answers to the application's client: the number of each request, and the error.
     pub(super) client_answers: Vec<(u64, i32)>,
     /// The watch events, in the place of the watch registry.
@@ -60,6 +66,9 @@ impl Rig {
             timeout: Duration::ZERO,
             epoch: 0,
             events: Vec::new(),
+            callers: HashMap::new(),
+            outcomes: HashMap::new(),
+            closes: Vec::new(),
             client_answers: Vec::new(),
             watch_events: Vec::new(),
             logged: Vec::new(),
@@ -106,11 +115,16 @@ impl Rig {
     /// wakes.
     pub(super) fn with<T>(&mut self, act: impl FnOnce(&mut Machine, BootTime) -> T) -> T {
         let value = act(&mut self.machine, self.now);
+        self.attend();
+        value
+    }
+
+    /// If there is work for the event loop, it wakes.
+    pub(super) fn attend(&mut self) {
         if self.machine.wants_attention() {
             self.tick();
             self.deliver_outputs();
         }
-        value
     }
 
     /// The event loop does what is due.
@@ -118,7 +132,10 @@ impl Rig {
         if self.machine.is_up() {
             let epoch = self.machine.epoch();
             let holds = self.lease.to_watch(epoch, self.now);
-            holds.into_iter().for_each(|hold| self.machine.watch(hold, self.now));
+            for hold in holds {
+                let (path, czxid) = (hold.path().to_owned(), hold.czxid());
+                self.machine.watch(WatchedNode { path, czxid }, self.now);
+            }
         }
         let lease =
             LeaseStatus { end: self.lease.needed_end(), is_fresh: self.lease.is_fresh(self.now) };
@@ -158,27 +175,38 @@ impl Rig {
             }
             Output::Suspended => self.events.push(SessionEvent::Suspended),
             Output::Lost(reason) => {
+                self.outcomes.clear();
                 self.lease.end(reason);
                 self.events.push(SessionEvent::Lost(reason));
             }
             Output::Heard(at) => drop(self.lease.extend(at, self.now)),
-            Output::Answered(_, caller, answers) => drop(caller.try_send(answers)),
-            Output::Done(caller, outcome) => drop(caller.try_send(outcome)),
+            Output::Answered(number, answers) => {
+                let _ = self.callers.remove(&number).map(|caller| caller.try_send(answers));
+            }
+            Output::Done(number, outcome) => {
+                let _ = self.outcomes.remove(&number).map(|caller| caller.try_send(outcome));
+            }
+            Output::Closed(server_knows) => {
+                for caller in self.closes.drain(..) {
+                    let _ = caller.try_send(server_knows);
+                }
+            }
             Output::ClientAnswered { number, err, .. } => self.client_answers.push((number, err)),
             Output::Watch { kind, path } => self.watch_event(kind, &path),
-            Output::HoldRead(hold, Some((czxid, data))) if hold.is_node(czxid) => {
-                hold.note_data(&data)
+            Output::HoldRead(watched, seen) => {
+                let hold = self.lease.leased_node(&watched.path);
+                let Some(hold) = hold.filter(|hold| hold.czxid() == watched.czxid) else { return };
+                match seen {
+                    Some((czxid, data)) if hold.is_node(czxid) => hold.note_data(&data),
+                    _ => self.lease.node_gone(&hold, self.now),
+                }
             }
-            Output::HoldRead(hold, _) => self.lease.node_gone(&hold, self.now),
             Output::MayPrune { task, stat, .. } => {
                 let may = stat.owner != 0;
                 self.machine.may_prune(task, may, self.now);
             }
             Output::Log(_, line) => self.logged.push(line),
-            Output::FolderListed(..)
-            | Output::TellLoss(_)
-            | Output::Pruned(_)
-            | Output::RoundTrip { .. } => {}
+            Output::FolderListed(..) | Output::Pruned(_) | Output::RoundTrip { .. } => {}
         }
     }
 
@@ -207,16 +235,79 @@ impl Rig {
 
     /// A caller sends these requests together.
     pub(super) fn call(&mut self, requests: &[(Operation<'_>, Option<Removal>)]) -> PendingCall {
-        let (mut batch, answers) = Batch::new();
+        let mut batch = Batch::new();
         for (operation, settle) in requests {
             batch.push(operation, settle.clone());
         }
-        (self.with(|m, now| m.submit(batch, now)).unwrap(), answers)
+        let call = self.submit(batch).unwrap();
+        self.attend();
+        call
+    }
+
+    /// A caller sends this batch, and the event loop does not wake.
+    pub(super) fn submit(&mut self, batch: Batch) -> Result<PendingCall, CallError> {
+        let number = self.machine.submit(batch, self.now)?;
+        let (caller, answers) = bounded(1);
+        self.callers.insert(number, caller);
+        Ok((number, answers))
+    }
+
+    /// A node is removed, and a caller waits for the outcome.
+    pub(super) fn remove_and_tell(&mut self, removal: Removal) -> Receiver<Outcome> {
+        let number = self.machine.remove(removal, self.now);
+        let outcome = self.outcome_of(number);
+        self.attend();
+        outcome
+    }
+
+    /// A caller waits until the lease is fresh.
+    pub(super) fn prove(&mut self) -> Receiver<Outcome> {
+        let number = self.machine.prove(self.now);
+        let fresh = self.outcome_of(number);
+        self.attend();
+        fresh
+    }
+
+    pub(super) fn outcome_of(&mut self, number: Option<u64>) -> Receiver<Outcome> {
+        let (caller, outcome) = bounded(1);
+        if let Some(number) = number {
+            self.outcomes.insert(number, caller);
+        }
+        outcome
+    }
+
+    /// The session is closed; the receiver gets whether the server knows.
+    pub(super) fn close(&mut self) -> Receiver<bool> {
+        let (caller, server_knows) = bounded(1);
+        match self.machine.close(self.now) {
+            Some(knows) => caller.try_send(knows).unwrap(),
+            None => self.closes.push(caller),
+        }
+        self.attend();
+        server_knows
     }
 
     /// A caller leaves.
     pub(super) fn abandon(&mut self, call: &PendingCall) -> bool {
-        self.with(|m, now| m.abandon(call.0, now))
+        let has_left = self.leave(call.0);
+        self.attend();
+        has_left
+    }
+
+    /// A caller leaves, and the event loop does not wake.
+    pub(super) fn leave(&mut self, number: u64) -> bool {
+        let has_left = self.machine.abandon(number, self.now);
+        if has_left {
+            self.callers.remove(&number);
+        }
+        has_left
+    }
+
+    /// A caller that leaves takes its answers from the outputs.
+    pub(super) fn take_answers(&mut self, number: u64) -> Option<Answers> {
+        let answers = self.machine.take_answers(number)?;
+        self.callers.remove(&number);
+        Some(answers)
     }
 
     pub(super) fn add_task(&mut self, task: Task) {

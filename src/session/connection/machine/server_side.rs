@@ -321,7 +321,7 @@ impl Machine {
         {
             return;
         }
-        let id = self.session.as_ref().map_or(0, |session| session.id);
+        let id = self.session_id();
         self.end(LossReason::SessionExpired, now);
         self.outputs.push_back(Output::warn(format!(
             "session 0x{id:x}: every server has refused it for {:.1} s, as servers do that have lost their data, so it is given up (after_data_loss)",
@@ -348,7 +348,9 @@ impl Machine {
         self.to_server.clear();
         self.proof.is_under_way = false;
         // Their callers wait for the next connection by the retry policy.
-        self.proof.waiters.clear();
+        let waiters = self.proof.waiters.drain(..);
+        let lost = |waiter: LeaseWaiter| Output::Done(waiter.number, Err(err::CONNECTION_LOSS));
+        self.outputs.extend(waiters.map(lost));
         self.background.cut(now);
         self.fail_sent(now);
     }

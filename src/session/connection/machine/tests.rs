@@ -7,7 +7,7 @@ use crate::session::connection::codec::{CallError, CreateMode, Operation, Reply}
 use crate::session::event::SessionEvent;
 use crate::session::lease::WATCH_AFTER;
 use crate::session::nonce;
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::Receiver;
 use proptest::prelude::*;
 use zk_wire::code::event;
 use zk_wire::path;
@@ -304,8 +304,7 @@ fn a_caller_that_waits_for_a_fresh_lease_gets_it_as_soon_as_a_proof_shows_enough
         }
     }
     assert!(!rig.lease.is_fresh(rig.now));
-    let (done, fresh) = bounded(1);
-    rig.with(|m, now| m.prove(done, now));
+    let fresh = rig.prove();
     let mut requests = 0;
     while fresh.is_empty() {
         for (xid, op, _) in rig.sent() {
@@ -320,8 +319,7 @@ fn a_caller_that_waits_for_a_fresh_lease_gets_it_as_soon_as_a_proof_shows_enough
 #[test]
 fn a_proof_that_is_answered_slowly_does_not_spin() {
     let mut rig = Rig::up();
-    let (_hold, (done, fresh)) = (rig.hold("/l/n"), bounded(1));
-    rig.with(|m, now| m.prove(done, now));
+    let (_hold, fresh) = (rig.hold("/l/n"), rig.prove());
     let (mut wakes, end) = (0, rig.now + (T / 6 - MS));
     while let Some(next) = rig.tick().filter(|next| *next <= end) {
         assert!(next > rig.now, "a wake-up in the past");
@@ -522,9 +520,8 @@ fn the_write_without_an_effect_is_in_a_folder_that_never_exists() {
 #[test]
 fn a_proof_is_not_waited_for_in_an_outage() {
     let mut rig = Rig::up();
-    let (done, proven) = bounded(1);
     rig.drop_connection();
-    rig.with(|m, now| m.prove(done, now));
+    let proven = rig.prove();
     assert!(proven.try_recv().is_err_and(|e| e.is_disconnected()));
 }
 

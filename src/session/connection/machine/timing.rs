@@ -59,8 +59,8 @@ impl Machine {
         self.send_background(now);
         self.send_unsent(now);
         if lease.is_fresh {
-            for waiting in self.proof.waiters.drain(..) {
-                self.outputs.push_back(Output::Done(waiting.done, Ok(())));
+            for waiter in self.proof.waiters.drain(..) {
+                self.outputs.push_back(Output::Done(waiter.number, Ok(())));
             }
         }
         if self.next_proof(lease).is_some_and(|next| now >= next) {
@@ -127,17 +127,21 @@ impl Machine {
         !self.proof.waiters.is_empty()
     }
 
-    /// Renews the lease; `done` gets a result when it is fresh. On a new connection the renewal is
-    /// sent by the next `tick`. If there is no connection, the sender is dropped: the caller waits
-    /// for the connection by the retry policy, not here.
-    pub(crate) fn prove(&mut self, done: Sender<Outcome>, now: BootTime) {
+    /// Renews the lease. When it is fresh, [`Output::Done`] comes with the number that this gives;
+    /// an error if the connection is lost before. On a new connection the renewal is sent by the
+    /// next `tick`. `None` if there is no connection: the caller waits for one by the retry policy,
+    /// not here.
+    pub(crate) fn prove(&mut self, now: BootTime) -> Option<u64> {
         self.resume_after_silence(now);
-        if self.phase == Phase::Up && !self.is_ending() {
-            self.proof.waiters.push(LeaseWaiter { since: now, done });
-            if self.is_up() {
-                self.renew_lease(now);
-            }
+        if self.phase != Phase::Up || self.is_ending() {
+            return None;
         }
+        let number = self.new_number();
+        self.proof.waiters.push(LeaseWaiter { since: now, number });
+        if self.is_up() {
+            self.renew_lease(now);
+        }
+        Some(number)
     }
 
     /// Renews the lease: first a `sync`, if that gains enough, and after its answer a write.

@@ -8,8 +8,7 @@ pub(super) const THROTTLED: i32 = -127;
 #[test]
 fn a_delete_is_sent_until_it_is_acknowledged() {
     let mut rig = Rig::up();
-    let (done, outcome) = bounded(1);
-    rig.add_task(delete("/l/n", Some(done)));
+    let outcome = rig.remove_and_tell(Removal::named("/l/n".into(), "id".into()));
     for _ in 0..3 {
         assert_eq!(rig.sent().pop().map(|s| (s.1, s.2)), Some((op::DELETE, "/l/n".into())));
         rig.cut();
@@ -22,10 +21,8 @@ fn a_delete_is_sent_until_it_is_acknowledged() {
 }
 
 /// The delete of a contender's node.
-pub(super) fn delete(path: &str, done: Option<Sender<Outcome>>) -> Task {
-    let mut removal = Removal::named(path.into(), "id".into());
-    removal.done.extend(done);
-    Task::Remove(removal)
+pub(super) fn delete(path: &str) -> Task {
+    Task::Remove(Removal::named(path.into(), "id".into()))
 }
 
 /// The removal after a create without an answer.
@@ -56,11 +53,8 @@ impl Rig {
     /// Removes a node of ours; gives its nonce, and the receiver of the result.
     pub(super) fn remove(&mut self, czxid: Option<i64>) -> (String, Receiver<Outcome>) {
         let nonce = nonce::new();
-        let (done, outcome) = bounded(1);
-        let mut removal = Removal::signed("/l/lock".into(), nonce.clone(), czxid);
-        removal.done.push(done);
-        self.add_task(Task::Remove(removal));
-        (nonce, outcome)
+        let removal = Removal::signed("/l/lock".into(), nonce.clone(), czxid);
+        (nonce, self.remove_and_tell(removal))
     }
 
     /// The write before a removal's read is acknowledged.
@@ -119,11 +113,7 @@ fn a_node_with_a_fixed_name_is_deleted_once_however_often_that_is_asked_for() {
     let mut rig = Rig::up();
     let (nonce, first) = rig.remove(Some(5));
     let again = |rig: &mut Rig| {
-        let (done, outcome) = bounded(1);
-        let mut removal = Removal::signed("/l/lock".into(), nonce.clone(), Some(5));
-        removal.done.push(done);
-        rig.add_task(Task::Remove(removal));
-        outcome
+        rig.remove_and_tell(Removal::signed("/l/lock".into(), nonce.clone(), Some(5)))
     };
     let second = again(&mut rig);
     rig.acknowledge_noop();
@@ -436,8 +426,7 @@ fn a_folder_is_looked_at_before_it_is_deleted_and_only_ours_is() {
 #[test]
 fn a_delete_that_is_refused_is_tried_again_and_never_blocks_us() {
     let mut rig = Rig::up();
-    let (done, outcome) = bounded(1);
-    rig.add_task(delete("/l/n", Some(done)));
+    let outcome = rig.remove_and_tell(Removal::named("/l/n".into(), "id".into()));
     let (xid, ..) = rig.sent().pop().unwrap();
     rig.reply(xid, err::NO_AUTH, &[]);
     assert_eq!(outcome.try_recv(), Ok(Err(err::NO_AUTH)));
@@ -474,7 +463,7 @@ fn however_many_deletes_are_refused_few_of_them_are_tried_again_at_a_time() {
     }
     assert!((1..=1_000).contains(&tries), "{tries} in 4 T");
     // A delete of another lock waits for none of them.
-    rig.add_task(delete("/m/n", None));
+    rig.add_task(delete("/m/n"));
     assert!(rig.sent().iter().any(|(_, _, path)| path == "/m/n"));
 }
 
@@ -483,7 +472,7 @@ fn however_many_deletes_are_refused_few_of_them_are_tried_again_at_a_time() {
 fn a_delete_that_the_leader_has_not_answered_is_sent_again() {
     for code in [err::OK, err::NO_NODE] {
         let mut rig = Rig::up();
-        rig.add_task(delete("/l/n", None));
+        rig.add_task(delete("/l/n"));
         let xid = rig.only_request(op::DELETE, "/l/n");
         rig.bytes(&ReplyHeader { xid, zxid: 0, err: code }.frame(&[]));
         assert_eq!((rig.pending(), rig.sent()), (vec!["id".to_owned()], vec![]), "{code}");
@@ -500,7 +489,7 @@ fn a_throttled_delete_or_watch_is_sent_again_after_its_pause() {
             rig.hold("/l/n");
             rig.pass_time(WATCH_AFTER);
         } else {
-            rig.add_task(delete("/l/n", None));
+            rig.add_task(delete("/l/n"));
         }
         let (xid, ..) = rig.sent().pop().unwrap();
         rig.reply(xid, THROTTLED, &[]);
@@ -521,7 +510,7 @@ fn a_throttled_delete_or_watch_is_sent_again_after_its_pause() {
 fn the_next_connection_ends_the_pause_of_a_delete_unless_it_was_refused() {
     for (code, is_sent) in [(THROTTLED, true), (err::NO_AUTH, false)] {
         let mut rig = Rig::up();
-        rig.add_task(delete("/l/n", None));
+        rig.add_task(delete("/l/n"));
         let xid = rig.only_request(op::DELETE, "/l/n");
         rig.reply(xid, code, &[]);
         rig.cut();

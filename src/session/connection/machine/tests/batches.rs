@@ -407,7 +407,7 @@ fn a_caller_that_leaves_when_all_answers_are_there_gets_them() {
         }
         assert!(!rig.machine.abandon(call.0, rig.now));
         assert!(call.1.is_empty());
-        let taken = takes_them_itself.then(|| rig.machine.take_answers(call.0).unwrap());
+        let taken = takes_them_itself.then(|| rig.take_answers(call.0).unwrap());
         rig.deliver_outputs();
         let answers = taken.unwrap_or_else(|| call.1.try_recv().unwrap());
         assert_eq!(errors(&answers), [None, None]);
@@ -459,7 +459,7 @@ fn a_caller_whose_first_answer_came_in_time_keeps_it_when_the_second_is_late() {
 #[test]
 fn a_listing_comes_with_the_ids_of_our_nodes_that_are_still_to_be_deleted() {
     let mut rig = Rig::up();
-    rig.add_task(background::delete("/l/a", None)); // its id is "id"
+    rig.add_task(background::delete("/l/a")); // its id is "id"
     let delete = rig.only_request(op::DELETE, "/l/a");
     let (before, behind) = (rig.call(&[list("/l")]), rig.call(&[list("/l")]));
     let xids = rig.only_requests(&[(op::GET_CHILDREN, "/l"); 2]);
@@ -469,7 +469,7 @@ fn a_listing_comes_with_the_ids_of_our_nodes_that_are_still_to_be_deleted() {
     rig.reply(xids[0], err::OK, &listing(&["b"]));
     assert!(!before.1.try_recv().unwrap().pending.contains("id"));
     // This delete was sent after the listing. The node is still listed, and its id is pending.
-    rig.add_task(background::delete("/l/b", None));
+    rig.add_task(background::delete("/l/b"));
     rig.reply(xids[1], err::OK, &listing(&["b"]));
     assert!(behind.1.try_recv().unwrap().pending.contains("id"));
 }
@@ -482,7 +482,7 @@ fn a_new_connection_renews_the_lease_then_deletes_then_sends_what_waited() {
     let _hold = rig.hold("/l/n");
     rig.drop_connection();
     let call = rig.enter();
-    rig.add_task(background::delete("/l/a", None));
+    rig.add_task(background::delete("/l/a"));
     rig.attach(7);
     rig.only_requests(&[&[(op::DELETE, NOOP), (op::DELETE, "/l/a")], &ENTER[..]].concat());
     assert!(call.1.is_empty());
@@ -493,7 +493,7 @@ fn a_request_between_the_handshake_and_the_first_tick_is_not_sent_ahead() {
     let mut rig = Rig::up();
     let _hold = rig.hold("/l/n");
     rig.drop_connection();
-    rig.add_task(background::delete("/l/a", None));
+    rig.add_task(background::delete("/l/a"));
     rig.connect();
     let reply =
         ConnectReply { timeout_ms: T.as_millis() as i32, session_id: 7, password: vec![5; 16] };
@@ -501,16 +501,16 @@ fn a_request_between_the_handshake_and_the_first_tick_is_not_sent_ahead() {
     rig.deliver_outputs();
     assert_eq!(rig.events().last(), Some(&SessionEvent::Reconnected));
     // Threads that the event has woken come before the event loop calls `tick`.
-    let (mut batch, left) = Batch::new();
+    let mut batch = Batch::new();
     batch.push(&Operation::Exists { path: "/left" }, None);
-    let left_number = rig.machine.submit(batch, rig.now).unwrap();
-    let (mut batch, answers) = Batch::new();
+    let (left_number, left) = rig.submit(batch).unwrap();
+    let mut batch = Batch::new();
     batch.push(&Operation::Exists { path: "/x" }, None);
-    rig.machine.submit(batch, rig.now).unwrap();
-    rig.machine.add_task(background::delete("/l/b", None), rig.now);
-    assert!(rig.machine.abandon(left_number, rig.now));
-    let (done, fresh) = bounded(1);
-    rig.machine.prove(done, rig.now);
+    let (_, answers) = rig.submit(batch).unwrap();
+    rig.machine.add_task(background::delete("/l/b"), rig.now);
+    assert!(rig.leave(left_number));
+    let proof = rig.machine.prove(rig.now);
+    let fresh = rig.outcome_of(proof);
     assert_eq!((rig.sent(), rig.machine.wants_attention()), (vec![], true));
     rig.tick();
     let expected =

@@ -66,7 +66,7 @@ fn a_request_that_is_refused_because_the_session_expired_ends_it_at_once() {
 fn a_session_that_is_closed_while_a_server_checks_its_credentials_is_closed_at_the_server() {
     let mut rig = Rig::new(&[("digest", "a:b")]);
     rig.attach(7);
-    let server_knows = close(&mut rig);
+    let server_knows = rig.close();
     let xids = rig.only_requests(&[(op::AUTH, ""), (op::CLOSE, "")]);
     rig.reply(xid::AUTH, err::OK, &[]);
     rig.reply(xids[1], err::OK, &[]);
@@ -77,7 +77,7 @@ fn a_session_that_is_closed_while_a_server_checks_its_credentials_is_closed_at_t
 fn a_session_that_is_closed_while_a_server_makes_it_is_closed_at_the_server() {
     let mut rig = Rig::new(&[]);
     rig.connect();
-    let server_knows = close(&mut rig);
+    let server_knows = rig.close();
     assert!(server_knows.is_empty() && !rig.machine.is_over());
     rig.greet(7, T.as_millis() as i32);
     let xid = rig.only_request(op::CLOSE, "");
@@ -118,18 +118,12 @@ fn holds_end_before_the_session_with_refused_credentials_is_closed_at_the_server
     assert_eq!(rig.sent().last().map(|s| s.1), Some(op::CLOSE));
 }
 
-pub(super) fn close(rig: &mut Rig) -> Receiver<bool> {
-    let (done, server_knows) = bounded(1);
-    rig.with(|m, now| m.close(done, now));
-    server_knows
-}
-
 #[test]
 fn a_close_is_sent_again_when_the_connection_dies() {
     let mut rig = Rig::up();
     let a = rig.client_request(op::EXISTS, "/a");
     rig.sent();
-    let server_knows = close(&mut rig);
+    let server_knows = rig.close();
     assert_eq!(rig.client_answers(), [(a, err::SESSION_EXPIRED)]);
     assert_eq!(rig.sent().last().map(|s| s.1), Some(op::CLOSE));
     rig.drop_connection();
@@ -146,7 +140,7 @@ fn a_close_is_sent_again_when_the_connection_dies() {
 fn a_close_in_an_outage_gives_up_in_time() {
     let mut rig = Rig::up();
     rig.drop_connection();
-    let server_knows = close(&mut rig);
+    let server_knows = rig.close();
     rig.pass_time(CLOSE_TIMEOUT);
     assert_eq!(server_knows.try_recv(), Ok(false));
     assert!(rig.machine.is_over());
@@ -163,7 +157,7 @@ fn a_removal_ends_with_its_session() {
 #[test]
 fn a_closing_session_does_not_spin() {
     let mut rig = Rig::up();
-    close(&mut rig);
+    rig.close();
     rig.pass_time(MS);
     let mut wakes = 0;
     let end = rig.now + CLOSE_TIMEOUT;
@@ -195,7 +189,7 @@ fn a_close_needs_no_credentials() {
     rig.attach(7);
     rig.reply(xid::AUTH, err::OK, &[]);
     rig.drop_connection();
-    close(&mut rig);
+    rig.close();
     rig.attach(7);
     rig.only_request(op::CLOSE, "");
 }
@@ -203,7 +197,7 @@ fn a_close_needs_no_credentials() {
 #[test]
 fn a_session_that_was_closed_before_it_was_made_is_not_made() {
     let mut rig = Rig::new(&[]);
-    let server_knows = close(&mut rig);
+    let server_knows = rig.close();
     assert_eq!(server_knows.try_recv(), Ok(true));
     // Just then the socket is connected.
     assert!(rig.connect().is_empty());
@@ -271,7 +265,7 @@ fn a_failed_event_loop_leaves_nobody_without_an_answer() {
     assert!(answers.all.into_iter().all(|answer| answer.err() == Some(CallError::Expired)));
     assert_eq!(rig.client_answers(), [(a, err::SESSION_EXPIRED)]);
     assert_eq!(hold.loss(), Some(LossReason::Internal));
-    assert_eq!(close(&mut rig).try_recv(), Ok(false), "the server does not hear of it");
+    assert_eq!(rig.close().try_recv(), Ok(false), "the server does not hear of it");
 }
 
 /// The event loop carries the outputs out in order, and no hold may stand too long meanwhile.

@@ -1,7 +1,6 @@
 //! Tests of answers that are longer than the longest frame: only their own request fails.
 
 use super::background::sweep;
-use super::ending::close;
 use super::*;
 use crate::error::TOO_LONG_ADVICE;
 use zk_wire::frame::MAX_FRAME;
@@ -244,7 +243,7 @@ fn a_closing_session_skips_a_long_answer() {
     let mut rig = Rig::up();
     rig.client_request(op::GET_CHILDREN, "/a");
     let listed = rig.sent()[0].0;
-    let told = close(&mut rig);
+    let told = rig.close();
     let (closing, op, _) = rig.sent().pop().unwrap();
     assert_eq!(op, op::CLOSE);
     rig.long_reply(listed);

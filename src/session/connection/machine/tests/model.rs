@@ -335,7 +335,7 @@ impl ModelWorld {
                 }
             }
             ModelAct::Wait(ms) => self.rig.pass_time(Duration::from_millis(ms)),
-            ModelAct::Close => drop(ending::close(&mut self.rig)),
+            ModelAct::Close => drop(self.rig.close()),
             ModelAct::Expire if self.rig.machine.wants_connection() => {
                 self.server.nodes.retain(|_, node| node.owner == 0);
                 self.rig.connect();

@@ -61,15 +61,14 @@ fn a_caller_gets_a_fresh_lease_however_slow_the_server_and_however_long_the_tick
             slow_server.serve(T);
             let (start, attached) = (slow_server.rig.now, slow_server.attached);
             let fresh = 'fresh: loop {
-                let (done, fresh) = bounded(1);
-                let rig = &mut slow_server.rig;
-                rig.with(|m, now| m.prove(done, now));
+                let fresh = slow_server.rig.prove();
                 loop {
                     slow_server.serve(T / 100);
                     match fresh.try_recv() {
-                        Ok(outcome) => break 'fresh outcome,
                         // The session reconnects: the caller tries again.
+                        Ok(Err(err::CONNECTION_LOSS)) => break,
                         Err(e) if e.is_disconnected() => break,
+                        Ok(outcome) => break 'fresh outcome,
                         Err(_) => {}
                     }
                     assert!(slow_server.rig.now.since(start) < T, "tick {tick:?}, T/{slow}");
