@@ -168,7 +168,8 @@ impl LockRecord {
     }
 }
 
-/// One call for a lock. It is not yet ended, or ends with its drop, also by a panic.
+/// The record of one call for a lock. The call ends once: as `acquired`, or else when this record
+/// is dropped, also by a panic.
 pub(crate) struct WaitRecord<'a> {
     record: &'a Arc<LockRecord>,
     pub(crate) call: &'a UserCall,

@@ -63,7 +63,8 @@ pub(crate) enum Admission<'a, H, S> {
 }
 
 impl<'a, H, S> Turn<'a, H, S> {
-    /// Waits for a turn in `queue`. `None`: contention, as [`end_of_time`] says.
+    /// Waits for a turn in `queue`. `None`: the call ends without the lock, because somebody else
+    /// was ahead of it. [`end_of_time`] decides whether that is so, or whether it is an error.
     pub(crate) fn wait(
         queue: &'a Arc<LocalQueue<H, S>>,
         request: &LocalRequest<'_>,

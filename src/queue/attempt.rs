@@ -96,9 +96,10 @@ impl<'a> QueueAttempt<'a> {
 
     // ---- the steps ----
 
-    /// Before a caller that only tries: one listing shows whether somebody else is in the queue, so
-    /// that nothing is written then. It travels behind a `sync`: this is the one listing of a call
-    /// that follows no write of the call, and it may be all that the caller's "no" rests on.
+    /// Lists the queue for a caller that only tries, before it makes a node. True: somebody else is
+    /// in the queue, so the call ends, and has written nothing. That answer rests on this listing
+    /// alone, and no write of the call goes before it. So the listing travels behind a `sync`:
+    /// otherwise a server that lags could show a contender that has gone.
     fn is_taken(&self) -> Step<bool> {
         let dir = &self.queue.dir;
         let listed = match self.connected()?.synced_children(dir, &self.request.limit) {

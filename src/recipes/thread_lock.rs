@@ -376,8 +376,10 @@ impl Acquire for Way {
 
 /// The hold that the write guards of one thread, or its guards of a mutex, share.
 struct WriteHold {
-    // `local_hold` is dropped first: if `lock` is the last handle, the keeper's reference to a kept
-    // hold must be the last one when `lock` goes.
+    // `local_hold` is dropped before `lock`. If the hold is kept, the keeper of `lock` has a
+    // reference to it too. If `lock` is the last handle, its drop first releases the kept hold,
+    // with that reference, and then closes the session. With another reference still here the hold
+    // would be released after the close, and would be logged as a lost lock.
     local_hold: Arc<LocalHold>,
     lock: Arc<ThreadLock>,
     record: HoldRecord,

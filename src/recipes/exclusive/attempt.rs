@@ -196,9 +196,10 @@ impl<'a> ExclusiveAttempt<'a> {
         if create_attempt.made == Some(node.stat.czxid) {
             return Ok(Whose::Ours(SeenNode { czxid: node.stat.czxid, epoch }));
         }
-        // An earlier node of ours may become a pending delete, or be deleted, between our create
-        // and this point. So it counts as ours if it was a pending delete before the create or is
-        // one now.
+        // The node may be an earlier one of ours that is about to be deleted; then nobody else is
+        // in the way. The pending deletes show that, if they are looked at twice. A guard may be
+        // dropped behind our create: then its node is a pending delete only now. And the delete may
+        // be acknowledged behind the read above: then its node was one only before the create.
         let after = create_attempt.generation.pending_deletes();
         let is_pending_delete =
             |nonce: &str| pending_deletes.contains(nonce) || after.contains(nonce);

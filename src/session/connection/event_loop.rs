@@ -145,9 +145,10 @@ impl EventLoop {
         }
     }
 
-    /// The time at which this thread must wake. It counts holds that were granted while
-    /// `do_what_is_due` ran. A thread that grants a hold later reads `next_look`, and wakes this
-    /// thread if it would sleep too long.
+    /// The time at which this thread must wake: `next`, which `do_what_is_due` has found, or an
+    /// earlier time at which a hold needs its watch. A hold may have been granted while
+    /// `do_what_is_due` ran, so the lease is asked again here. A thread that grants a hold after
+    /// that finds `next_look` set, and wakes this thread if that is too late for the hold.
     fn sleep_until(&self, next: Option<BootTime>) -> Option<BootTime> {
         let connection = self.owner.connection();
         connection.next_look.set(next.unwrap_or(BootTime::END));
