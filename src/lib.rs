@@ -43,9 +43,10 @@
 //! # What you can rely on
 //!
 //! * **Exclusion.** Two guards that exclude each other are never valid at once. A guard is valid
-//!   while [`is_held`](Held::is_held) says so. Its lease ends, by this host's own clock, before any
-//!   server can have expired the session. The session renews the lease in the background; [`Held`]
-//!   says how often, and what this assumes of the servers.
+//!   until it is dropped or lost; [`is_held`](Held::is_held) tells. It is lost, at the latest, when
+//!   the lease of its session ends: by this host's own clock, and before any server can have
+//!   expired the session. The session renews the lease in the background; [`Held`] says how often,
+//!   and what this assumes of the servers.
 //! * **The holder is told.** The signal [`lost`](Held::lost) becomes ready when the lock is lost,
 //!   at the latest when the lease ends.
 //! * **Deadlines hold**, even if the network swallows everything. `Ok(None)` always means that
@@ -70,8 +71,9 @@
 //! # Threads, forks, logs
 //!
 //! [`ZkSession`] says which threads a session has. A forked child has nothing of its parent's
-//! sessions: see [`guide::forks`]. The library logs through [`log`](https://docs.rs/log): changes of sessions at level info, what an
-//! operator should see at warn and error, and the steps of the protocol at debug.
+//! sessions: see [`guide::forks`]. The library logs through [`log`](https://docs.rs/log): changes
+//! of sessions at level info, what an operator should see at warn and error, and the steps of the
+//! protocol at debug.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
