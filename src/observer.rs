@@ -1,5 +1,5 @@
-//! `Observer`: the application's own code that is called at what happens to a session and its
-//! locks.
+//! `Observer`: the application's own code, which is called when something happens to a session or
+//! its locks.
 //!
 //! Foreign code may block or panic, so no thread that takes, keeps or releases a lock calls it.
 //! Such a thread puts an [`Event`] into the session's [`EventQueue`], which takes some nanoseconds.

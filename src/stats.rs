@@ -1,8 +1,8 @@
 //! What locks and sessions count, and when they report it to the session's observers.
 //!
-//! A recipe opens a [`WaitRecord`] for each call that is no re-entry, and gets a [`HoldRecord`] of
-//! it when the call has the lock. The counters take no lock and read no clock, since they count in
-//! every program. Times are measured only where a session has observers.
+//! A recipe opens a [`WaitRecord`] for each call, but for a re-entry. When the call has the lock,
+//! the `WaitRecord` gives the recipe a [`HoldRecord`]. The counters take no lock and read no clock,
+//! since they count in every program. Times are measured only where a session has observers.
 
 use std::cell::Cell;
 use std::iter;

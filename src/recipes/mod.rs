@@ -1,6 +1,6 @@
-//! The recipes: what a user takes a lock with. Each folder has the public type (`mod.rs`), the lock
-//! as this process sees it (`lock.rs`), and all that this recipe alone needs. A mutex and a
-//! read/write lock have one file for that, `thread_lock.rs`.
+//! The recipes: the kinds of locks that a program can take. Each folder has the public type
+//! (`mod.rs`), the lock as this process sees it (`lock.rs`), and all that this recipe alone needs.
+//! A mutex and a read/write lock share the file `thread_lock.rs` in the place of a `lock.rs`.
 
 mod calls;
 pub(crate) mod election;

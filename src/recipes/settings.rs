@@ -1,5 +1,6 @@
-//! `LockBuilder`: the settings of a lock, and the one builder for all recipes. Each recipe gets its
-//! settings checked from here, and the state that all locks of its path in one session share.
+//! `LockBuilder`: the settings of a lock, and the one builder for all recipes. It checks the
+//! settings and gives them to the recipe, which also finds here the state that all locks of a path
+//! share in one session.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

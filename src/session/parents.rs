@@ -1,9 +1,9 @@
-//! The folders of locks on a server that has no containers: ZooKeeper's own deletes a container
-//! when its last child is gone, and a server without them leaves that to its clients.
+//! The folders of locks on a server that has no containers. ZooKeeper deletes a container itself
+//! when its last child is gone. Without containers the clients have to do that.
 //!
-//! The folders are persistent nodes then, as Curator made them before there were containers, and
-//! the session that made one deletes it when it is empty (Curator: `Reaper`). The server refuses to
-//! delete a node that has children, so no client loses its place in a queue. A client that finds
+//! The folders are persistent nodes then, as Curator made them before there were containers. The
+//! session that made a folder deletes it when it is empty (Curator: `Reaper`). The server refuses
+//! to delete a node that has children, so no client loses its place in a queue. A client that finds
 //! the folder gone makes it again, as with a container.
 //!
 //! The library deletes no other folder. An operator may have made a lock's folder, with an ACL and

@@ -1,4 +1,4 @@
-//! `ZkSemaphore`: of all threads of all processes, so many hold a permit at a time.
+//! `ZkSemaphore`: all threads of all processes together hold at most so many permits at a time.
 //!
 //! This file has the public types and their documentation. Programs call it, and it passes each
 //! call on to `lock.rs`. `leases/` counts the permits and guarantees that there are never too many.

@@ -1,9 +1,9 @@
 //! Admits one peer: the client that sends the secret with which it was started.
 //!
 //! The listener is on loopback, where every process of the host can connect. Other peers are
-//! closed, and silent peers do not delay the right one. Each peer is read before it is closed to make
-//! room for others. So a client whose secret has come is admitted, however many peers connect behind
-//! it, and however fast they are.
+//! closed, and silent peers do not delay the right one. If there are more peers than are kept, the
+//! oldest is closed, but first it is read once more: if it has sent the secret, it is admitted,
+//! however many peers have connected behind it.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};

@@ -4,16 +4,19 @@
 //! that this stands beside the socket, under the connection's lock. All reads and writes of the
 //! socket are made under that lock, so calling threads write and read over TLS as they do without.
 //!
-//! **The time at which a request was sent.** A lease counts from the time at which a request was
-//! sent at the earliest: the machine takes that time when it encodes the request, before the
-//! request comes here. TLS only delays: a record may wait in `connection` until the socket takes
-//! it. So the request was sent at the machine's time or later, and what the machine concludes
-//! holds: if the leader has heard a request that was sent at *s* or later, it has heard of us at
-//! *s* or later. And where a request must have been sent *after* an answer, it was, since it was
-//! encoded after that answer. No request is encoded before the handshake is over: otherwise the
-//! lease would count from the start of the handshake, and be shorter for nothing. In the other
-//! direction, the time of an answer is taken after its bytes have left `connection`. So an answer
-//! never counts as older than it is, wherever its record has waited.
+//! # The times on which the lease rests
+//!
+//! The machine takes the time of a request when it encodes it, before the request comes here. TLS
+//! can only delay it: its record may wait in `connection` until the socket takes it. So the request
+//! was sent at the machine's time *s* or later, and a leader that has heard the request has heard
+//! of us at *s* or later. That is what the lease needs. Where the rule of the lease wants a request
+//! that was sent *after* some answer, it has one: the request was encoded after that answer.
+//!
+//! The time of an answer is taken after its bytes have left `connection`. So an answer never counts
+//! as older than it is, wherever its record has waited.
+//!
+//! No request is encoded before the handshake is over: otherwise the lease would count from the
+//! start of the handshake, and be shorter for nothing.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 

@@ -1,7 +1,7 @@
-//! A semaphore's leases: the children of one znode. At most as many are held as the semaphore's
-//! number says.
+//! A semaphore's leases: the children of one znode. The data of another znode is the greatest
+//! number of leases that may be held at a time.
 //!
-//! `count.rs` knows the number, `taking.rs` takes leases for a caller that holds the semaphore's
+//! `count.rs` knows that number, `taking.rs` takes leases for a caller that holds the semaphore's
 //! mutex.
 
 mod count;

@@ -1,10 +1,11 @@
-//! The creates whose answers were lost, that have made no node so far, and that may still be done.
+//! The late creates. The answer to such a create was lost, a sweep has found no node of it, and a
+//! server may still do it.
 //!
 //! `removal` says how such a create can be done late, and that the next write of the session is
 //! then refused, so that the session gets a new connection. While there are such creates, `timing`
 //! sends a write every T/4, and `background` looks for their nodes on each new connection and
-//! removes what it finds. A create is forgotten when its time is over and the present connection has
-//! looked for its node.
+//! removes what it finds. A create is forgotten when its time is over and the present connection
+//! has looked for its node.
 
 use super::*;
 use zk_wire::path;

@@ -41,18 +41,21 @@
 //!
 //! Other clients may make a node of the same name. Such a node is ours if our session owns it and
 //! its czxid is the one that we know. If we know no czxid, because the answer to the create was
-//! lost, the nonce in the node's data decides. If the nonce was overwritten, a node of our session is
-//! ours, unless it is the node of a later create, which was acknowledged.
+//! lost, the nonce in the node's data decides. If the nonce was overwritten, a node of our session
+//! is ours, unless it is the node of a later create, which was acknowledged.
 //!
 //! A delete that comes late could hit the node of the next holder, and a third client would get the
-//! lock beside that holder. So a delete of such a node names the node's version, and the node gets
-//! a version first that a new node does not have: a write, whose answer also shows once more that
-//! the node is ours. A late delete is then refused, because the next holder's node has version 0:
-//! nobody writes to it before it is released, unless by hand.
-//! The write itself may come late, too, and hit the next holder's node. So what it writes does not
-//! count as a nonce: that would make the other node look like this one. And for each write that has
-//! got no answer the delete names a higher version, which the next holder's node cannot have by
-//! them.
+//! lock beside that holder. Two steps prevent that:
+//!
+//! 1. The library writes to the node, so that the node's version is 1 or higher. The answer also
+//!    shows once more that the node is ours.
+//! 2. The delete names that version. If it comes late, the server refuses it: the next holder's
+//!    node has version 0, since nobody writes to it before its release, unless by hand.
+//!
+//! The write of step 1 may come late, too, and hit the next holder's node. So what it writes does
+//! not count as a nonce: otherwise the other node would look like this one. And each write that has
+//! got no answer may raise the other node's version by one. So the delete names a version above the
+//! number of such writes, which they alone cannot give the other node.
 
 use super::*;
 use crate::session::connection::codec::{Node, Operation, Reply};
