@@ -114,9 +114,9 @@ pub use fencing::FencingToken;
 #[cfg(feature = "metrics")]
 pub use metrics::MetricsObserver;
 pub use observer::{LockLabel, Observer, WaitOutcome};
-pub use queue::Contender;
 pub use queue::WaitStrategy;
 pub use queue::name::Layout;
+pub use queue::{Contender, RevokeSignal};
 pub use recipes::election::{ElectionEvent, Leadership, ZkCandidate, ZkElection};
 pub use recipes::exclusive::{ZkExclusiveGuard, ZkExclusiveLock};
 pub use recipes::guard::Held;
@@ -128,10 +128,10 @@ pub use recipes::settings::LockBuilder;
 #[cfg(feature = "tls")]
 pub use session::TlsConfig;
 pub use session::{
-    Acl, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent, SessionState,
+    Acl, LostSignal, RetryPolicy, SessionBuilder, SessionEvent, SessionState, SessionStats,
     ZkSession,
 };
-pub use stats::{LockStats, SessionStats};
+pub use stats::LockStats;
 pub use wait::Wait;
 /// The client crate, in the version of the client that [`ZkSession::client`] gives.
 #[cfg(feature = "client")]

@@ -1,4 +1,4 @@
-//! What locks and sessions count, and when they report it to the session's observers.
+//! What locks count, and when they report it to the session's observers.
 //!
 //! A recipe opens a [`WaitRecord`] for each call, but for a re-entry. When the call has the lock,
 //! the `WaitRecord` gives the recipe a [`HoldRecord`]. The counters take no lock and read no clock,
@@ -11,7 +11,6 @@ use std::sync::Arc;
 use crate::error::{Error, LossReason, Result};
 use crate::observer::{EventQueue, LockEvent, LockLabel, WaitEnd, WaitOutcome};
 use crate::queue::HeldNode;
-use crate::session::SessionEvent;
 use crate::wait::UserCall;
 use crate::world::Instant;
 use crate::world::atomic::{AtomicU64, Ordering};
@@ -45,34 +44,6 @@ pub struct LockStats {
     pub handed_over: u64,
     /// Holds that were lost.
     pub lost: u64,
-}
-
-/// The numbers of one session, as [`ZkSession::stats`](crate::ZkSession::stats) gives them. All are
-/// counts since the session was connected first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SessionStats {
-    /// Sessions that servers have made: one, and one more after each loss.
-    pub sessions: u64,
-    /// Lost connections.
-    pub connections_lost: u64,
-    /// Lost connections after which the same session was resumed.
-    pub reconnected: u64,
-    /// Lost sessions, and with each the locks that were held in it.
-    pub sessions_lost: u64,
-}
-
-impl SessionStats {
-    pub(crate) fn count(&mut self, event: &SessionEvent) {
-        let counter = match event {
-            SessionEvent::Connected { .. } => &mut self.sessions,
-            SessionEvent::Suspended => &mut self.connections_lost,
-            SessionEvent::Reconnected => &mut self.reconnected,
-            SessionEvent::Lost(_) => &mut self.sessions_lost,
-            SessionEvent::Closed => return,
-        };
-        *counter += 1;
-    }
 }
 
 /// What the locks of one path in one session count together, and where they report it.
@@ -222,9 +193,9 @@ impl WaitRecord<'_> {
     /// The call has the lock, with this node, or with several nodes that are one hold.
     pub(crate) fn acquired(&self, node: &HeldNode, others: &[HeldNode]) -> HoldRecord {
         let now = self.ends(WaitOutcome::Acquired);
-        if let Some(holds) = node.leased().holds(|| Holds::new(self.record)) {
+        if let Some(holds) = node.state().holds(|| Holds::new(self.record)) {
             others.iter().for_each(|other| {
-                other.leased().holds(|| holds.clone());
+                other.state().holds(|| holds.clone());
             });
             // The end of the wait was reported before: a loss that is found now comes after it.
             holds.begin(now.is_some());
@@ -276,7 +247,7 @@ pub(crate) struct HoldRecord {
 impl HoldRecord {
     /// The hold ends by a release. Nothing happens if it was lost before.
     pub(crate) fn released(&self, node: &HeldNode) {
-        let Some(holds) = node.leased().known_holds() else { return };
+        let Some(holds) = node.state().known_holds() else { return };
         if !holds.end(self.since.is_some()) {
             return;
         }
@@ -333,8 +304,7 @@ fn one(is_reported: bool) -> u64 {
 mod tests {
     use super::*;
     use crate::ZkSession;
-    use crate::session::generation::Removal;
-    use crate::session::leased_node::LeasedNode;
+    use crate::queue::NewNode;
     use zk_test_server::TestServer;
 
     /// The node is lost between its grant and the end of the call, when no hold is counted on it
@@ -344,10 +314,7 @@ mod tests {
         let server = TestServer::start().unwrap();
         let session = ZkSession::connect(&server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
-        let leased = LeasedNode::new("/l/n".into(), 5, 0, Box::new(|| ()));
-        generation.grant(&leased).unwrap();
-        let removal = Removal::named("/l/n".into(), "id".into());
-        let held = HeldNode::new(&generation, leased, removal);
+        let held = HeldNode::grant(&generation, NewNode::named("/l/n"), Box::new(|| ())).unwrap();
         let label = LockLabel { recipe: "mutex", name: String::new(), path: "/l".into() };
         let record = LockRecord::new(label, None);
         let taken = record.wait(&UserCall::new("lock"), |wait| {

@@ -10,10 +10,10 @@ use super::keep::Keeper;
 use super::queue::{LocalQueue, Wants};
 use super::turn::{Admission, LocalRequest, Turn};
 use crate::error::Result;
+use crate::queue::HoldBounds;
+use crate::queue::OnLoss;
 use crate::queue::name::Kind;
 use crate::queue::{HeldNode, Queue, QueueRequest, Release};
-use crate::session::lease::HoldBounds;
-use crate::session::leased_node::OnLoss;
 use crate::session::notifier::WatchRegistry;
 use crate::world::atomic::{AtomicU64, Ordering};
 
@@ -137,7 +137,7 @@ impl<S: Send + 'static> LocalLock<S> {
             let is_kept = !keep.is_zero() && self.keeper.is_alone(local_hold);
             // This is read after `is_alone`: from then on the keeper is notified of a request to
             // let go.
-            if !node.leased().is_revoked() {
+            if !node.state().is_revoked() {
                 // The bounds are this thread's. While no thread has the hold, it has none. If the time
                 // was over just before, the hold is lost, and must be neither passed on nor kept.
                 node.bind(&HoldBounds::default());

@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::session::generation::{
     Answers, CallError, CreateMode, Generation, Operation, Reply, create_contender,
 };
+use crate::session::leased_node::NodeWatch;
 use crate::session::notifier::{EventMask, Notifier};
 use crate::wait::Mode;
 use crate::world::Instant;
@@ -227,7 +228,7 @@ impl<'a> QueueAttempt<'a> {
 
     /// Sets the watch on our own node, unless it is set on this connection.
     pub(super) fn watch_own(&self, contender: &mut ContenderNode, epoch: u64) -> Step<()> {
-        if contender.armed_on == epoch {
+        if contender.watch == NodeWatch::On(epoch) {
             return Ok(());
         }
         let read = Operation::GetData { path: &contender.path, watch: true };
@@ -245,7 +246,7 @@ impl<'a> QueueAttempt<'a> {
     ) -> Step<()> {
         match answers.take(at).and_then(Reply::node) {
             Ok(node) => {
-                (contender.armed_on, contender.data) = (answers.epoch, node.data);
+                (contender.watch, contender.data) = (NodeWatch::On(answers.epoch), node.data);
                 Ok(())
             }
             Err(CallError::NoNode) => Err(Stop::Anew),
@@ -282,7 +283,7 @@ impl<'a> QueueAttempt<'a> {
                 return Err(own_gone(&contender.path));
             }
             if events & OWN_CHANGED != 0 {
-                contender.armed_on = 0;
+                contender.watch = NodeWatch::Unset;
                 return Ok(false);
             }
             if let Some(outcome) = outcome(contender, events) {

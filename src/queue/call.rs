@@ -377,8 +377,9 @@ pub(crate) fn error(op: &'static str, path: String, e: CallError) -> Error {
 mod tests {
     use super::*;
     use crate::error::LossReason;
-    use crate::session::generation::{Operation, Removal};
-    use crate::session::leased_node::LeasedNode;
+    use crate::queue::NewNode;
+    use crate::session::generation::Operation;
+    use crate::session::leased_node::NodeWatch;
     use crate::{SessionEvent, ZkSession};
     use std::time::Duration;
     use zk_test_server::{Op, TestServer};
@@ -416,11 +417,11 @@ mod tests {
         let grant = |path: &str, events| {
             let notifier = Notifier::new();
             let grant = || {
-                let armed_on = generation.epoch();
-                let leased = LeasedNode::new(path.into(), 5, armed_on, Box::new(|| ()));
-                generation.grant(&leased)?;
+                let watch = NodeWatch::On(generation.epoch());
+                let node = NewNode { watch, ..NewNode::named(path) };
+                let held = HeldNode::grant(&generation, node, Box::new(|| ()))?;
                 notifier.notify(events);
-                Ok(HeldNode::new(&generation, leased, Removal::named(path.into(), "id".into())))
+                Ok(held)
             };
             call.grant(&generation, &notifier, mask, "/l", grant, || Stop::Anew).ok().unwrap()
         };

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use super::held_node::HeldNode;
+use super::held_node::{HeldNode, NewNode};
+use super::held_state::OnLoss;
 use crate::session::generation::{Generation, Listed, Removal};
 use crate::session::lease::Refused;
-use crate::session::leased_node::{LeasedNode, OnLoss};
+use crate::session::leased_node::NodeWatch;
 use zk_wire::path;
 
 pub(crate) struct ContenderNode {
@@ -18,8 +19,8 @@ pub(crate) struct ContenderNode {
     pub(crate) czxid: i64,
     /// The listing that came with the node, until it is used.
     pub(crate) listed: Option<Listed>,
-    /// The connection on which a watch on the node is set; 0 is none.
-    pub(crate) armed_on: u64,
+    /// The watch on the node: set on some connection, or none.
+    pub(crate) watch: NodeWatch,
     /// The node's data, as the read said that set the watch.
     pub(crate) data: Vec<u8>,
     /// The node is held: its drop here must not delete it.
@@ -39,7 +40,7 @@ impl ContenderNode {
             id,
             czxid,
             listed: None,
-            armed_on: 0,
+            watch: NodeWatch::Unset,
             data: Vec::new(),
             is_granted: false,
         }
@@ -51,12 +52,17 @@ impl ContenderNode {
 
     /// Makes the node a held one, if the lease is fresh.
     pub(crate) fn grant(&mut self, on_loss: OnLoss) -> Result<HeldNode, Refused> {
-        let leased = LeasedNode::new(self.path.clone(), self.czxid, self.armed_on, on_loss);
-        self.generation.grant(&leased)?;
-        leased.note_data(&self.data);
+        let node = NewNode {
+            path: &self.path,
+            is_fixed: false,
+            czxid: self.czxid,
+            watch: self.watch,
+            data: &self.data,
+            removal: Removal::named(self.path.clone(), self.id.clone()),
+        };
+        let held_node = HeldNode::grant(&self.generation, node, on_loss)?;
         self.is_granted = true;
-        let removal = Removal::named(self.path.clone(), self.id.clone());
-        Ok(HeldNode::new(&self.generation, leased, removal))
+        Ok(held_node)
     }
 }
 

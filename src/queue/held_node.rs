@@ -2,10 +2,12 @@
 //! still held, and how its node is deleted.
 
 use std::iter;
+use std::result::Result as StdResult;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::error;
+use super::held_state::{HeldState, HoldBounds, OnLoss};
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, LossReason, Result};
 use crate::limit::{Ended, Limit};
@@ -14,8 +16,8 @@ use crate::observed::{self, News, Observed};
 use crate::process::Process;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Outcome, Removal};
-use crate::session::lease::HoldBounds;
-use crate::session::leased_node::{LeasedNode, OnLoss};
+use crate::session::lease::Refused;
+use crate::session::leased_node::{LeasedNode, NodeWatch};
 use crate::world::Receiver;
 use crate::world::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -24,6 +26,7 @@ use crate::world::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(crate) struct HeldNode {
     generation: Arc<Generation>,
     leased: Arc<LeasedNode>,
+    state: Arc<HeldState>,
     /// How the node is deleted.
     removal: Removal,
     /// How often the lock was handed to another thread of this process.
@@ -40,22 +43,44 @@ pub(crate) struct Release {
     limit: Limit<'static>,
 }
 
+/// A node of ours that is to be held.
+pub(crate) struct NewNode<'a> {
+    /// Its full path.
+    pub(crate) path: &'a str,
+    /// Other clients may make nodes of the same name, so that only the czxid tells them apart.
+    pub(crate) is_fixed: bool,
+    pub(crate) czxid: i64,
+    pub(crate) watch: NodeWatch,
+    /// Its data, as the read said that has set the watch.
+    pub(crate) data: &'a [u8],
+    /// How it is deleted.
+    pub(crate) removal: Removal,
+}
+
 impl HeldNode {
-    pub(crate) fn new(
+    /// Makes the node a held one, if the lease is fresh. `on_loss` is called if it is lost.
+    pub(crate) fn grant(
         generation: &Arc<Generation>,
-        leased: Arc<LeasedNode>,
-        removal: Removal,
-    ) -> Self {
+        node: NewNode<'_>,
+        on_loss: OnLoss,
+    ) -> StdResult<Self, Refused> {
+        let NewNode { path, is_fixed, czxid, watch, data, removal } = node;
+        let state = HeldState::new(generation, path, on_loss);
+        let make = if is_fixed { LeasedNode::fixed } else { LeasedNode::new };
+        let leased = make(path.to_owned(), czxid, watch, Box::new(state.clone()));
+        generation.grant(&leased)?;
+        state.note_data(data);
         let held_node = HeldNode {
             generation: generation.clone(),
             leased,
+            state,
             removal,
             hand_overs: AtomicU64::new(0),
             is_released: AtomicBool::new(false),
         };
         #[cfg(zk_sim)]
         observed::notify(|| News::Granted(Observed::new(&held_node)));
-        held_node
+        Ok(held_node)
     }
 
     /// The session in which it is held.
@@ -63,9 +88,14 @@ impl HeldNode {
         &self.generation
     }
 
-    /// The node as the lease knows it, with the signals of its loss and of requests to let go.
+    /// The node as the lease knows it, with the signals of its loss.
     pub(crate) fn leased(&self) -> &Arc<LeasedNode> {
         &self.leased
+    }
+
+    /// What its holders share: requests to let go, and the holds that are counted on it.
+    pub(crate) fn state(&self) -> &HeldState {
+        &self.state
     }
 
     /// The node's full path.
@@ -115,8 +145,8 @@ impl HeldNode {
                 }
             }) as OnLoss
         };
-        self.leased.set_on_overdue(bounds.releases_overdue.then(delete));
-        self.generation.bind(&self.leased, bounds);
+        self.state.begin(bounds.releases_overdue.then(delete));
+        self.generation.bind(&self.leased, bounds.of_lease());
     }
 
     /// How long ago the node was granted the lock.
@@ -136,7 +166,7 @@ impl HeldNode {
     /// Requests a watch on the node, unless one is set, without waiting for it. The session's event
     /// loop sets it (`Lease::to_watch`).
     pub(crate) fn ask_for_watch(&self) {
-        if self.leased.armed_on() == 0 {
+        if self.leased.watch() == NodeWatch::Unset {
             self.watch_again();
         }
     }
@@ -235,6 +265,21 @@ impl Release {
 }
 
 #[cfg(test)]
+impl NewNode<'_> {
+    /// A node for tests, which no watch is set on.
+    pub(crate) fn named(path: &str) -> NewNode<'_> {
+        NewNode {
+            path,
+            is_fixed: false,
+            czxid: 5,
+            watch: NodeWatch::Unset,
+            data: &[],
+            removal: Removal::named(path.into(), "id".into()),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::ZkSession;
@@ -246,11 +291,8 @@ mod tests {
         let server = TestServer::start().unwrap();
         let session = ZkSession::connect(&server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
-        let leased = LeasedNode::new("/l/n".into(), 5, 0, Box::new(|| ()));
-        generation.grant(&leased).unwrap();
-        let removal = Removal::named("/l/n".into(), "id".into());
-        let held = HeldNode::new(&generation, leased, removal);
+        let held = HeldNode::grant(&generation, NewNode::named("/l/n"), Box::new(|| ())).unwrap();
         held.ask_for_watch();
-        assert_ne!(held.leased().armed_on(), 0);
+        assert_ne!(held.leased().watch(), NodeWatch::Unset);
     }
 }

@@ -6,6 +6,7 @@ use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, OWN_CHANGED, OWN_GONE, QueueAtte
 use super::call::Step;
 use super::contender_node::ContenderNode;
 use crate::session::generation::{CallError, Operation};
+use crate::session::leased_node::NodeWatch;
 use crate::session::notifier::EventMask;
 use crate::wait::Mode;
 
@@ -100,7 +101,9 @@ impl QueueAttempt<'_> {
             }
             // The server sends events in the order of the changes. So if our own watch stands and
             // has not fired, our node was still there when the node ahead was deleted.
-            let stood = ahead.sole && contender.armed_on == epoch && generation.epoch() == epoch;
+            let stood = ahead.sole
+                && contender.watch == NodeWatch::On(epoch)
+                && generation.epoch() == epoch;
             (events & AHEAD_GONE != 0).then_some(stood)
         })
     }

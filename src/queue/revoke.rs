@@ -3,13 +3,13 @@
 //! `Revoker.attemptRevoke`.
 
 use super::call::query;
+use super::held_state::REVOKE_MESSAGE;
 use super::{Contender, Queue, name};
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::ZkSession;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Operation};
-use crate::session::leased_node::REVOKE_MESSAGE;
 use crate::session::path::lock_path;
 use crate::world;
 use zk_wire::path;

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use crate::error::{Error, LossReason, Result};
 use crate::fencing::FencingToken;
+use crate::queue::RevokeSignal;
 use crate::queue::{HeldNode, Release};
-use crate::session::{LostSignal, RevokeSignal};
+use crate::session::LostSignal;
 use crate::world::{Instant, OnceLock};
 
 /// The recipe's side of a guard: one hold. If a recipe counts guards by thread, the guards of one
@@ -194,8 +195,8 @@ impl Held {
         self.ask_for_watch();
         let signals = self.signals();
         let make = || {
-            let signal = self.hold.node().leased().revoke_signal();
-            self.hold.others().iter().for_each(|other| other.leased().join_revoked(&signal));
+            let signal = self.hold.node().state().revoke_signal();
+            self.hold.others().iter().for_each(|other| other.state().join_revoked(&signal));
             signal
         };
         signals.revoked.get_or_init(make).clone()
@@ -340,9 +341,10 @@ impl Held {
     /// Separates the guard's signals from its nodes: from now on nothing makes them ready.
     fn silence(&self) {
         if let Some(signals) = self.signals.get() {
-            for node in self.held_nodes().map(HeldNode::leased) {
-                signals.lost.get().into_iter().for_each(|signal| node.part(signal));
-                signals.revoked.get().into_iter().for_each(|signal| node.part_revoked(signal));
+            for node in self.held_nodes() {
+                let (lost, revoked) = (signals.lost.get(), signals.revoked.get());
+                lost.into_iter().for_each(|signal| node.leased().part(signal));
+                revoked.into_iter().for_each(|signal| node.state().part_revoked(signal));
             }
         }
     }

@@ -11,6 +11,7 @@ use crate::local::reentry::{Nested, Reentry};
 use crate::local::registry::Shared;
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::local::turn::{Admission, Ask, Turn};
+use crate::queue::HoldBounds;
 use crate::queue::name::Kind;
 use crate::queue::{HeldNode, Queue, Release};
 use crate::recipes::calls::{Acquire, InQueue};
@@ -18,7 +19,6 @@ use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::{FORKED, Settings};
 use crate::session::SessionState;
 use crate::session::core::Core;
-use crate::session::lease::HoldBounds;
 use crate::stats::{HoldRecord, LockRecord};
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, this_thread};
@@ -244,7 +244,7 @@ impl ThreadLock {
         let held_node = &shared_read.node;
         shared_read.bounds == self.settings.bounds
             && held_node.is_held()
-            && !held_node.leased().is_revoked()
+            && !held_node.state().is_revoked()
             && held_node.age() < self.settings.hand_over
     }
 

@@ -34,8 +34,9 @@ pub(crate) enum Folder<'a> {
     /// The answer to the listing that has set the watch.
     Listed { names: Vec<&'a str>, pending: &'a HashSet<String> },
     /// A child was created or deleted. Or the watch ended with its connection, so that such a
-    /// change would not be noticed. Or somebody asks for the lock that one of our own children
-    /// holds.
+    /// change would not be noticed. Or [`Generation::folder_changed`] was called.
+    ///
+    /// [`Generation::folder_changed`]: super::generation::Generation::folder_changed
     Changed,
 }
 

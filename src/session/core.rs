@@ -19,6 +19,7 @@ use super::lease;
 use super::notifier::{LazyRegistration, WatchRegistry};
 use super::parents::Parents;
 use super::retry::{Retry, RetryPolicy};
+use super::stats::SessionStats;
 use super::tls::TlsConfig;
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, Hosts, LossReason, Result};
@@ -27,7 +28,6 @@ use crate::logging;
 use crate::observer::{EventQueue, Observers};
 use crate::process::Process;
 use crate::signal::Signal;
-use crate::stats::SessionStats;
 use crate::world::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::world::thread::ThreadId;
 use crate::world::{
@@ -541,9 +541,7 @@ impl Core {
                 if let Some(end) = generation.lease.end_if_due(now) {
                     sleep = sleep.min(end.since(now));
                 }
-                for (node, lasted) in generation.lease.held_for_long(now) {
-                    warn!("{}: held by this process for {} s", node.path(), lasted.as_secs());
-                }
+                generation.lease.look(now);
             }
             self.report_outage(&mut outage);
             if self.state.lock().subscribers.flush() {

@@ -25,7 +25,7 @@ pub(crate) use super::connection::machine::{Answers, Outcome, Removal};
 use super::connection::machine::{MachineConfig, Task};
 use super::connection::{Connection, Dialling, EventLoop, Owner};
 use super::event::SessionEvent;
-use super::lease::{HoldBounds, Lease, Refused, WATCH_AFTER};
+use super::lease::{Bounds, Lease, Refused, WATCH_AFTER};
 use super::leased_node::LeasedNode;
 use super::notifier::WatchRegistry;
 use super::parents::Parents;
@@ -192,7 +192,7 @@ impl Generation {
     }
 
     /// A holder gets this node now, and may have it as long as `bounds` say.
-    pub(crate) fn bind(&self, node: &Arc<LeasedNode>, bounds: &HoldBounds) {
+    pub(crate) fn bind(&self, node: &Arc<LeasedNode>, bounds: Bounds) {
         let now = BootTime::now();
         self.lease.bind(node, bounds, now);
         // The supervisor, which ends holds in time, may sleep for longer.
@@ -220,6 +220,11 @@ impl Generation {
         let dir = watch.dir().to_owned();
         self.callbacks.watch_folder(watch);
         self.connection.with(|machine, now| machine.add_task(Task::WatchFolder(dir), now));
+    }
+
+    /// Calls the function that watches this node's children, if there is one, as after a change.
+    pub(crate) fn folder_changed(&self, dir: &str) {
+        self.callbacks.notify_folder(dir, Folder::Changed);
     }
 
     /// Calls `act` at this time on the event loop's thread, if the session lives then. `act` must

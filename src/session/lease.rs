@@ -52,7 +52,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::leased_node::LeasedNode;
+use super::leased_node::{LeasedNode, NodeWatch};
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::process::Process;
@@ -86,9 +86,9 @@ struct LeaseState {
     unwatched: VecDeque<Arc<LeasedNode>>,
     /// The connection on which the other nodes have their watches.
     epoch: u64,
-    /// The held nodes that have a `bound`, and those that have a time for a line in the log.
+    /// The held nodes that have a `bound`, and those whose listeners look some time.
     bounds: Timed,
-    reports: Timed,
+    looks: Timed,
 }
 
 /// Nodes by a time of each, the earliest first.
@@ -97,13 +97,11 @@ struct Timed(BTreeMap<(BootTime, String), Arc<LeasedNode>>);
 
 /// How long one holder may have a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HoldBounds {
+pub(crate) struct Bounds {
     /// After this time the hold is lost.
     pub(crate) max: Option<Duration>,
-    /// When that time is over the node is deleted, although the guard still exists.
-    pub(crate) releases_overdue: bool,
-    /// After this time the log says that the lock is held for long.
-    pub(crate) report_after: Option<Duration>,
+    /// After this time the listener looks.
+    pub(crate) look_after: Option<Duration>,
 }
 
 /// Why a grant was refused.
@@ -162,34 +160,32 @@ impl Lease {
 
     /// A holder gets this node now, and may have it as long as `bounds` say; the bounds of the
     /// holder before count no more. If those have ended the hold already, it stays lost.
-    pub(crate) fn bind(&self, node: &Arc<LeasedNode>, bounds: &HoldBounds, now: BootTime) {
+    pub(crate) fn bind(&self, node: &Arc<LeasedNode>, bounds: Bounds, now: BootTime) {
         let mut state = self.state.lock();
         let lapsed = self.lapse(&mut state, now);
         if state.contains(node) {
             state.unbind(node);
             let at = |after: Option<Duration>| after.map_or(BootTime::END, |after| now + after);
-            node.held_since.set(now);
             node.bound.set(at(bounds.max));
-            node.report_at.set(at(bounds.report_after));
             state.bounds.insert(node.bound(), node);
-            state.reports.insert(node.report_at.get(), node);
+            state.look_at(node, at(bounds.look_after));
         }
         drop(state);
         notify_lost(&lapsed);
     }
 
-    /// The nodes of which the log should say now that they are held for long, each with the time
-    /// for which its holder has it. The next line about a node is due when that time has doubled.
-    pub(super) fn held_for_long(&self, now: BootTime) -> Vec<(Arc<LeasedNode>, Duration)> {
-        let mut state = self.state.lock();
-        let mut all = Vec::new();
-        while let Some(node) = state.reports.pop_due(now) {
-            let lasted = now.since(node.held_since.get());
-            node.report_at.set(now + lasted.max(Duration::from_secs(1)));
-            state.reports.insert(node.report_at.get(), &node);
-            all.push((node, lasted));
+    /// Lets the listeners look whose time has come. No lock is held meanwhile.
+    pub(super) fn look(&self, now: BootTime) {
+        loop {
+            let due = self.state.lock().looks.pop_due(now);
+            let Some(node) = due else { return };
+            let next = node.listener().look(now);
+            let mut state = self.state.lock();
+            // A holder that was bound meanwhile has named a time of its own.
+            if state.contains(&node) && node.look_at.get() <= now {
+                state.look_at(&node, next);
+            }
         }
-        all
     }
 
     pub(crate) fn remaining(&self, now: BootTime) -> Duration {
@@ -228,10 +224,10 @@ impl Lease {
         }
         node.granted(now);
         state.nodes.insert(node.path().to_owned(), node.clone());
-        match node.armed_on() {
-            0 => state.unwatched.push_back(node.clone()),
-            epoch if epoch != state.epoch => state.unwatched.push_front(node.clone()),
-            _ => {}
+        match node.watch() {
+            NodeWatch::Unset => state.unwatched.push_back(node.clone()),
+            NodeWatch::On(epoch) if epoch == state.epoch => {}
+            NodeWatch::On(_) | NodeWatch::Due => state.unwatched.push_front(node.clone()),
         }
         Ok(())
     }
@@ -298,7 +294,7 @@ impl Lease {
     pub(crate) fn rearm(&self, node: &Arc<LeasedNode>) {
         let mut state = self.state.lock();
         if state.contains(node) {
-            node.set_armed_on(u64::MAX);
+            node.set_watch(NodeWatch::Due);
             state.unwatched.push_front(node.clone());
         }
     }
@@ -311,7 +307,7 @@ impl Lease {
         if state.epoch != epoch {
             // The watches were set on the connection before, and are gone with it.
             let mut all: Vec<_> = state.nodes.values().cloned().collect();
-            all.sort_by_key(|node| (node.armed_on() == 0, node.since()));
+            all.sort_by_key(|node| (node.watch() == NodeWatch::Unset, node.since()));
             (state.unwatched, state.epoch) = (all.into(), epoch);
         }
         let mut due = Vec::new();
@@ -321,8 +317,8 @@ impl Lease {
                 break;
             }
             let Some(node) = state.unwatched.pop_front() else { break };
-            if state.contains(&node) && node.armed_on() != epoch {
-                node.set_armed_on(epoch);
+            if state.contains(&node) && node.watch() != NodeWatch::On(epoch) {
+                node.set_watch(NodeWatch::On(epoch));
                 due.push(node);
             }
         }
@@ -402,7 +398,7 @@ impl Lease {
     /// Takes all nodes out of the lease, and marks them as lost. Returns those that were not marked
     /// before.
     fn take_all(&self, state: &mut LeaseState, reason: LossReason) -> Vec<Arc<LeasedNode>> {
-        (state.bounds, state.reports) = (Timed::default(), Timed::default());
+        (state.bounds, state.looks) = (Timed::default(), Timed::default());
         state.nodes.drain().map(|(_, node)| node).filter(|node| node.mark(reason)).collect()
     }
 }
@@ -441,7 +437,10 @@ impl LeaseState {
     /// locks all the time, and not each of these threads must wake it.
     fn next_watch(&self) -> Option<BootTime> {
         let first = self.unwatched.front()?;
-        Some(if first.armed_on() == 0 { first.since() + WATCH_AFTER } else { BootTime::default() })
+        Some(match first.watch() {
+            NodeWatch::Unset => first.since() + WATCH_AFTER,
+            NodeWatch::On(_) | NodeWatch::Due => BootTime::default(),
+        })
     }
 
     fn take_out(&mut self, node: &Arc<LeasedNode>) -> Option<Arc<LeasedNode>> {
@@ -454,7 +453,12 @@ impl LeaseState {
 
     fn unbind(&mut self, node: &LeasedNode) {
         self.bounds.remove(node.bound(), node);
-        self.reports.remove(node.report_at.get(), node);
+        self.looks.remove(node.look_at.get(), node);
+    }
+
+    fn look_at(&mut self, node: &Arc<LeasedNode>, time: BootTime) {
+        node.look_at.set(time);
+        self.looks.insert(time, node);
     }
 }
 
@@ -494,7 +498,21 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use super::*;
-    use crate::session::leased_node::LostSignal;
+    use crate::session::leased_node::{Listener, LostSignal};
+    use NodeWatch::{On, Unset};
+
+    /// A listener that hears of losses only.
+    impl<F: Fn() + Send + Sync> Listener for F {
+        fn lost(&self, _: LossReason) {
+            self();
+        }
+
+        fn read(&self, _: &[u8]) {}
+
+        fn look(&self, _: BootTime) -> BootTime {
+            BootTime::END
+        }
+    }
 
     impl Lease {
         /// When the lease ends, if a session was made.
@@ -511,7 +529,7 @@ mod tests {
     const T: Duration = Duration::from_secs(30);
 
     fn held(lease: &Lease, now: BootTime) -> Arc<LeasedNode> {
-        let node = LeasedNode::new("/l/n".into(), 0, 0, Box::new(|| ()));
+        let node = LeasedNode::new("/l/n".into(), 0, Unset, Box::new(|| ()));
         assert_eq!(lease.grant(&node, now), Ok(()));
         node
     }
@@ -555,7 +573,7 @@ mod tests {
         lease.begin(T, start);
         let path = |i: u32| format!("/l/{i}");
         let grant = |i: u32| {
-            let node = LeasedNode::new(path(i), 0, 0, Box::new(|| ()));
+            let node = LeasedNode::new(path(i), 0, Unset, Box::new(|| ()));
             assert_eq!(lease.grant(&node, start + WATCH_AFTER * i / 10), Ok(()));
             node
         };
@@ -585,18 +603,18 @@ mod tests {
     fn a_node_whose_watch_was_set_on_an_earlier_connection_gets_another_one_at_once() {
         let (lease, start) = (Lease::default(), BootTime::now());
         lease.begin(T, start);
-        let grant = |path: &str, armed_on| {
-            let node = LeasedNode::new(path.into(), 0, armed_on, Box::new(|| ()));
+        let grant = |path: &str, watch| {
+            let node = LeasedNode::new(path.into(), 0, watch, Box::new(|| ()));
             assert_eq!(lease.grant(&node, start), Ok(()));
         };
         let due = |epoch| -> Vec<String> {
             lease.to_watch(epoch, start).iter().map(|node| node.path().to_owned()).collect()
         };
         due(2);
-        grant("/l/set-on-this-one", 2);
+        grant("/l/set-on-this-one", On(2));
         assert_eq!(lease.next_watch(2), None);
-        grant("/l/not-set", 0);
-        grant("/l/set-before", 1);
+        grant("/l/not-set", Unset);
+        grant("/l/set-before", On(1));
         assert_eq!(lease.next_watch(2), Some(BootTime::default()));
         assert_eq!(due(2), ["/l/set-before"]);
         assert_eq!(lease.next_watch(2), Some(start + WATCH_AFTER));
@@ -610,7 +628,7 @@ mod tests {
     fn a_stale_lease_grants_nothing_until_it_is_renewed() {
         let lease = Lease::default();
         lease.begin(T, ago(T * 13 / 24));
-        let node = LeasedNode::new("/l/n".into(), 0, 0, Box::new(|| ()));
+        let node = LeasedNode::new("/l/n".into(), 0, Unset, Box::new(|| ()));
         assert_eq!(lease.grant(&node, BootTime::now()), Err(Refused::Stale));
         lease.extend(ago(T / 2), BootTime::now());
         assert_eq!(lease.grant(&node, BootTime::now()), Ok(()));
@@ -633,7 +651,7 @@ mod tests {
             let on_loss = Box::new(move || {
                 let _ = (told.send(()), gate.recv());
             });
-            let node = LeasedNode::new(path.into(), 0, 0, on_loss);
+            let node = LeasedNode::new(path.into(), 0, Unset, on_loss);
             assert_eq!(lease.grant(&node, BootTime::now()), Ok(()));
             node
         };
@@ -665,7 +683,7 @@ mod tests {
         let (lease, signal) = (Lease::default(), LostSignal::common());
         lease.begin(T, BootTime::now());
         let nodes = ["/l/a", "/l/b", "/l/c"].map(|path| {
-            let node = LeasedNode::new(path.into(), 0, 0, Box::new(|| ()));
+            let node = LeasedNode::new(path.into(), 0, Unset, Box::new(|| ()));
             assert_eq!(lease.grant(&node, BootTime::now()), Ok(()));
             node.join(&signal);
             node
@@ -806,8 +824,8 @@ mod tests {
         }
     }
 
-    fn most(max: Duration) -> HoldBounds {
-        HoldBounds { max: Some(max), ..HoldBounds::default() }
+    fn most(max: Duration) -> Bounds {
+        Bounds { max: Some(max), ..Bounds::default() }
     }
 
     #[test]
@@ -817,7 +835,7 @@ mod tests {
             let lease = Lease::default();
             lease.begin(T, start);
             let node = held(&lease, start);
-            lease.bind(&node, &most(SPAN / 3), start);
+            lease.bind(&node, most(SPAN / 3), start);
             assert_eq!(lease.end_if_due(start), Some(start + SPAN / 3));
             assert!(lease.is_held(&node, start + (SPAN / 3 - Duration::from_nanos(1))));
             (lease, node)
@@ -835,9 +853,9 @@ mod tests {
         // A process that was stopped finds both ends passed: the first of them is the reason.
         let (lease, node) = grant();
         let later = held(&lease, start);
-        let other = LeasedNode::new("/l/o".into(), 0, 0, Box::new(|| ()));
+        let other = LeasedNode::new("/l/o".into(), 0, Unset, Box::new(|| ()));
         assert_eq!(lease.grant(&other, start), Ok(()));
-        lease.bind(&other, &most(SPAN * 2), start);
+        lease.bind(&other, most(SPAN * 2), start);
         lease.end_if_due(start + SPAN * 3);
         let losses = [node.loss(), later.loss(), other.loss()];
         let expired = Some(LossReason::LeaseExpired);
@@ -849,12 +867,12 @@ mod tests {
         let (lease, start) = (Lease::default(), BootTime::now());
         lease.begin(T, start);
         let node = held(&lease, start);
-        lease.bind(&node, &most(SPAN / 4), start);
-        lease.bind(&node, &HoldBounds::default(), start + SPAN / 8);
+        lease.bind(&node, most(SPAN / 4), start);
+        lease.bind(&node, Bounds::default(), start + SPAN / 8);
         assert!(!node.is_bound() && lease.is_held(&node, start + SPAN / 3));
-        lease.bind(&node, &most(SPAN / 4), start + SPAN / 3);
+        lease.bind(&node, most(SPAN / 4), start + SPAN / 3);
         assert!(lease.is_held(&node, start + SPAN / 2));
-        lease.bind(&node, &most(SPAN), start + SPAN / 3 + SPAN / 4);
+        lease.bind(&node, most(SPAN), start + SPAN / 3 + SPAN / 4);
         assert_eq!(node.loss(), Some(LossReason::HeldTooLong), "too late");
         assert!(lease.state.lock().bounds.0.is_empty());
     }
@@ -862,7 +880,7 @@ mod tests {
     #[test]
     fn what_is_released_or_lost_has_no_end_to_wait_for() {
         let (lease, start) = (Lease::default(), BootTime::now());
-        let bounds = HoldBounds { report_after: Some(T), ..most(SPAN) };
+        let bounds = Bounds { look_after: Some(T), ..most(SPAN) };
         lease.begin(T, start);
         for end in [
             |lease: &Lease, node: &Arc<LeasedNode>, _| lease.release(node),
@@ -871,26 +889,41 @@ mod tests {
             |lease: &Lease, _: &Arc<LeasedNode>, _| lease.end(LossReason::SessionClosed),
         ] {
             let node = held(&lease, start);
-            lease.bind(&node, &bounds, start);
+            lease.bind(&node, bounds, start);
             end(&lease, &node, start);
             let state = lease.state.lock();
-            assert!(state.bounds.0.is_empty() && state.reports.0.is_empty());
+            assert!(state.bounds.0.is_empty() && state.looks.0.is_empty());
+        }
+    }
+
+    /// Looks each time that the time since its beginning has doubled.
+    struct Doubling(BootTime, Mutex<Vec<u64>>);
+
+    impl Listener for Arc<Doubling> {
+        fn lost(&self, _: LossReason) {}
+
+        fn read(&self, _: &[u8]) {}
+
+        fn look(&self, now: BootTime) -> BootTime {
+            let lasted = now.since(self.0);
+            self.1.lock().push(lasted.as_secs());
+            now + lasted
         }
     }
 
     #[test]
-    fn the_log_names_a_long_hold_again_each_time_that_it_has_doubled() {
+    fn a_listener_looks_at_each_time_that_it_has_named_until_its_node_is_released() {
         let (lease, start) = (Lease::default(), BootTime::now());
         let second = Duration::from_secs(1);
         lease.begin(T, start);
-        let node = held(&lease, start);
-        let report_after = Some(second * 2);
-        lease.bind(&node, &HoldBounds { report_after, ..HoldBounds::default() }, start);
-        let told = |after: u32| {
-            let all = lease.held_for_long(start + second * after);
-            all.iter().map(|(_, lasted)| lasted.as_secs()).collect::<Vec<_>>()
-        };
-        assert_eq!([told(1), told(2), told(3), told(4), told(7), told(8)].concat(), [2, 4, 8]);
+        let listener = Arc::new(Doubling(start, Mutex::default()));
+        let node = LeasedNode::new("/l/n".into(), 0, Unset, Box::new(listener.clone()));
+        assert_eq!(lease.grant(&node, start), Ok(()));
+        lease.bind(&node, Bounds { look_after: Some(second * 2), ..Bounds::default() }, start);
+        [1, 2, 3, 4, 7, 8].into_iter().for_each(|after| lease.look(start + second * after));
+        lease.release(&node);
+        lease.look(start + second * 16);
+        assert_eq!(*listener.1.lock(), [2, 4, 8]);
     }
 
     #[test]

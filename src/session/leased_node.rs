@@ -1,5 +1,5 @@
-//! A node of ours that was granted the lock, until it is released or lost, and the two signals that
-//! its guards give out: the lock is lost; somebody asks for the lock.
+//! A node of ours under the session's lease, until it is released or lost, and the signal that its
+//! loss raises.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -10,75 +10,97 @@ use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::process::Process;
 use crate::signal::{Once, Signal};
-use crate::stats::Holds;
 use crate::world::atomic::{AtomicU64, Ordering};
-use crate::world::{LazyLock, Mutex, OnceLock, Receiver, Sender, bounded};
+use crate::world::{LazyLock, Receiver, bounded};
 
-/// A client that asks a holder to release its lock writes this to the holder's node. Curator does
-/// so too (`LockInternals.REVOKE_MESSAGE`).
-pub(crate) const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";
+/// What is to hear of a node under the lease. Each function may be called on any thread. It must
+/// not block, and runs no foreign code.
+pub(crate) trait Listener: Send + Sync {
+    /// The node is lost. It bears the mark of that already. This is called once at most, and not if
+    /// the node was released or resigned.
+    fn lost(&self, reason: LossReason);
 
-/// Called once, when a node is lost, on any thread. It must not block, and runs no foreign code.
-pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
+    /// A read that has set a watch has shown this data of the node.
+    fn read(&self, data: &[u8]);
 
-/// A node of ours that was granted the lock under the session's lease.
+    /// The time has come that [`Bounds::look_after`] or an earlier look has named. Gives the time
+    /// of the next look; [`BootTime::END`]: never.
+    fn look(&self, now: BootTime) -> BootTime;
+}
+
+/// The watch on a node under the lease, as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeWatch {
+    /// None was asked for.
+    Unset,
+    /// It is set, or is being set, on the connection of this number.
+    On(u64),
+    /// It has fired, or is wanted at once.
+    Due,
+}
+
+/// A node of ours under the session's lease.
 pub(crate) struct LeasedNode {
     path: String,
     /// Other clients may make nodes of the same name, so that only the czxid tells them apart.
     is_fixed: bool,
     /// When the lease granted it.
     since: SharedTime,
-    /// When its present holder got it, when that holder's `max_hold` is over, and when the log says
-    /// next that the holder has it for long. [`BootTime::END`]: never. Written under the lease's
-    /// lock.
-    pub(super) held_since: SharedTime,
+    /// When its hold ends by itself, and when its listener looks next. [`BootTime::END`]: never.
+    /// Written under the lease's lock.
     pub(super) bound: SharedTime,
-    pub(super) report_at: SharedTime,
+    pub(super) look_at: SharedTime,
     czxid: i64,
-    /// The number of the connection on which the watch on the node is set or is being set; 0 if
-    /// there is no watch.
-    armed_on: AtomicU64,
+    /// A [`NodeWatch`] as a number: that of a connection, 0 for `Unset`, the largest for `Due`.
+    watch: AtomicU64,
     loss: Once<LossReason>,
-    /// Happens when somebody asks the holder to release the lock.
-    revocation: Once<()>,
-    on_loss: Mutex<Option<OnLoss>>,
-    /// The holds of guards on it, which are counted; `None` before the first.
-    holds: OnceLock<Arc<Holds>>,
-    /// Called, after `on_loss`, if the node is lost because its holder had it for too long.
-    on_overdue: Mutex<Option<OnLoss>>,
+    listener: Box<dyn Listener>,
 }
 
 impl LeasedNode {
-    /// A node whose name no other client uses. `armed_on`: the connection on which a watch on the
-    /// node is set already, 0 if there is none.
-    pub(crate) fn new(path: String, czxid: i64, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
-        LeasedNode::make(path, false, czxid, armed_on, on_loss)
+    /// A node whose name no other client uses.
+    pub(crate) fn new(
+        path: String,
+        czxid: i64,
+        watch: NodeWatch,
+        listener: Box<dyn Listener>,
+    ) -> Arc<Self> {
+        LeasedNode::make(path, false, czxid, watch, listener)
     }
 
     /// A node whose name other clients use too. A read has shown that this node is ours.
-    pub(crate) fn fixed(path: String, czxid: i64, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
-        LeasedNode::make(path, true, czxid, armed_on, on_loss)
+    pub(crate) fn fixed(
+        path: String,
+        czxid: i64,
+        watch: NodeWatch,
+        listener: Box<dyn Listener>,
+    ) -> Arc<Self> {
+        LeasedNode::make(path, true, czxid, watch, listener)
     }
 
-    fn make(path: String, is_fixed: bool, czxid: i64, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
-        let (bound, report_at) = (SharedTime::default(), SharedTime::default());
+    fn make(
+        path: String,
+        is_fixed: bool,
+        czxid: i64,
+        watch: NodeWatch,
+        listener: Box<dyn Listener>,
+    ) -> Arc<Self> {
+        let (bound, look_at) = (SharedTime::default(), SharedTime::default());
         bound.set(BootTime::END);
-        report_at.set(BootTime::END);
-        Arc::new(LeasedNode {
+        look_at.set(BootTime::END);
+        let node = LeasedNode {
             path,
             is_fixed,
             since: SharedTime::default(),
-            held_since: SharedTime::default(),
             bound,
-            report_at,
+            look_at,
             czxid,
-            armed_on: AtomicU64::new(armed_on),
+            watch: AtomicU64::new(0),
             loss: Once::new(),
-            revocation: Once::new(),
-            on_loss: Mutex::new(Some(on_loss)),
-            holds: OnceLock::new(),
-            on_overdue: Mutex::new(None),
-        })
+            listener,
+        };
+        node.set_watch(watch);
+        Arc::new(node)
     }
 
     /// The node's full path, chroot included.
@@ -94,20 +116,14 @@ impl LeasedNode {
         self.since.set(now);
     }
 
-    /// When its holder's `max_hold` is over; [`BootTime::END`] if there is none.
+    /// When its hold ends by itself; [`BootTime::END`]: never.
     pub(crate) fn bound(&self) -> BootTime {
         self.bound.get()
     }
 
-    /// Whether its holder has bounds.
+    /// Whether it has a bound, or a look of its listener is due some time.
     pub(crate) fn is_bound(&self) -> bool {
-        self.bound().min(self.report_at.get()) < BootTime::END
-    }
-
-    /// The function to call if the holder has the node for too long.
-    pub(crate) fn set_on_overdue(&self, on_overdue: Option<OnLoss>) {
-        let replaced = std::mem::replace(&mut *self.on_overdue.lock(), on_overdue);
-        drop(replaced); // after the lock is released
+        self.bound().min(self.look_at.get()) < BootTime::END
     }
 
     pub(crate) fn czxid(&self) -> i64 {
@@ -120,33 +136,8 @@ impl LeasedNode {
         !self.is_fixed || self.czxid == czxid
     }
 
-    /// Takes the node's data, which says whether somebody asks for the lock.
-    pub(crate) fn note_data(&self, data: &[u8]) {
-        if data == REVOKE_MESSAGE && self.revocation.happen(()) {
-            info!("{}: somebody asks the holder to release the lock", self.path);
-        }
-    }
-
-    /// Whether the holder was asked to release the lock, as far as this process has read.
-    pub(crate) fn is_revoked(&self) -> bool {
-        self.revocation.value().is_some()
-    }
-
-    /// A new signal for one guard. It is raised when somebody asks for the lock, until
-    /// `part_revoked`.
-    pub(crate) fn revoke_signal(&self) -> RevokeSignal {
-        let signal = RevokeSignal::of(&Process::default());
-        self.join_revoked(&signal);
-        signal
-    }
-
-    /// From now on, until `part_revoked`, a request for the lock raises this signal too.
-    pub(crate) fn join_revoked(&self, signal: &RevokeSignal) {
-        self.revocation.join(&signal.signal);
-    }
-
-    pub(crate) fn part_revoked(&self, signal: &RevokeSignal) {
-        self.revocation.part(&signal.signal);
+    pub(super) fn listener(&self) -> &dyn Listener {
+        &*self.listener
     }
 
     pub(crate) fn loss(&self) -> Option<LossReason> {
@@ -169,25 +160,21 @@ impl LeasedNode {
         self.loss.part(&signal.signal);
     }
 
-    /// The connection on which the watch on the node is set or is being set; 0 if there is none.
-    pub(crate) fn armed_on(&self) -> u64 {
-        self.armed_on.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn set_armed_on(&self, epoch: u64) {
-        self.armed_on.store(epoch, Ordering::Release);
-    }
-
-    /// The holds on this node. The first call decides which these are: `make` is called then.
-    pub(crate) fn holds(&self, make: impl FnOnce() -> Arc<Holds>) -> Option<&Arc<Holds>> {
-        if self.holds.get().is_none() {
-            let _ = self.holds.set(make());
+    pub(crate) fn watch(&self) -> NodeWatch {
+        match self.watch.load(Ordering::Acquire) {
+            0 => NodeWatch::Unset,
+            u64::MAX => NodeWatch::Due,
+            epoch => NodeWatch::On(epoch),
         }
-        self.known_holds()
     }
 
-    pub(crate) fn known_holds(&self) -> Option<&Arc<Holds>> {
-        self.holds.get()
+    pub(super) fn set_watch(&self, watch: NodeWatch) {
+        let number = match watch {
+            NodeWatch::Unset => 0,
+            NodeWatch::On(epoch) => epoch,
+            NodeWatch::Due => u64::MAX,
+        };
+        self.watch.store(number, Ordering::Release);
     }
 
     /// Marks the node as lost, for good; true the first time. The caller has the lease's lock.
@@ -197,21 +184,10 @@ impl LeasedNode {
         self.loss.happen(reason)
     }
 
-    /// Notifies the holder of the loss. The caller has no lock, since this takes several.
+    /// Notifies the listener of the loss. The caller has no lock, since this takes several.
     pub(super) fn notify_lost(&self) {
-        let on_loss = self.on_loss.lock().take();
-        if let Some(on_loss) = on_loss {
-            on_loss();
-        }
-        if let (Some(holds), Some(reason)) = (self.holds.get(), self.loss()) {
-            holds.lose(reason);
-        }
-        if self.loss() == Some(LossReason::HeldTooLong) {
-            let on_overdue = self.on_overdue.lock().take();
-            on_overdue.into_iter().for_each(|on_overdue| on_overdue());
-        }
         if let Some(reason) = self.loss() {
-            queued!(Warn, "{}: lock lost, {reason}", self.path);
+            self.listener.lost(reason);
         }
     }
 }
@@ -303,51 +279,5 @@ impl LostSignal {
 impl fmt::Debug for LostSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LostSignal").field("reason", &self.reason()).finish()
-    }
-}
-
-/// A channel that is never ready: the receiver of all these signals of a parent in its forked
-/// child, where nobody asks. The parent's own channel could be locked for ever.
-static NEVER: LazyLock<(Sender<Infallible>, Receiver<Infallible>)> = LazyLock::new(|| bounded(0));
-
-/// A guard gives out this signal. It becomes ready if somebody asks for the lock before that guard
-/// is released, and never otherwise: a release, a loss, or a request to a later holder does not
-/// make it ready. All clones of this value are one signal, which stays ready.
-#[derive(Clone)]
-pub struct RevokeSignal {
-    signal: Arc<Signal<()>>,
-    process: Process,
-}
-
-impl RevokeSignal {
-    /// A signal for a guard of this process.
-    pub(crate) fn of(process: &Process) -> Self {
-        RevokeSignal { signal: Signal::new(), process: process.clone() }
-    }
-
-    /// Whether somebody has asked for the lock.
-    pub fn is_requested(&self) -> bool {
-        self.signal.value().is_some()
-    }
-
-    /// Blocks until somebody asks for the lock. `false`: nobody did within `timeout`. In a forked
-    /// child nobody ever asks, and the call returns at once.
-    pub fn wait(&self, timeout: Duration) -> bool {
-        self.is_requested() || !self.process.is_forked() && self.signal.wait(timeout).is_some()
-    }
-
-    /// The signal as a channel, for `select!`, as [`LostSignal::receiver`]. It becomes ready when
-    /// somebody asks for the lock. Keep the `RevokeSignal`, or a clone of it, and not the receiver
-    /// alone.
-    ///
-    /// In a forked child this receiver is never ready.
-    pub fn receiver(&self) -> &Receiver<Infallible> {
-        if self.process.is_forked() { &NEVER.1 } else { self.signal.receiver() }
-    }
-}
-
-impl fmt::Debug for RevokeSignal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RevokeSignal").field("is_requested", &self.is_requested()).finish()
     }
 }

@@ -19,6 +19,7 @@ pub(crate) mod notifier;
 mod parents;
 pub(crate) mod path;
 pub(crate) mod retry;
+mod stats;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]
@@ -32,15 +33,15 @@ use std::time::Duration;
 pub use acl::Acl;
 pub use builder::SessionBuilder;
 pub use event::{SessionEvent, SessionState};
-pub use leased_node::{LostSignal, RevokeSignal};
+pub use leased_node::LostSignal;
 pub use retry::RetryPolicy;
+pub use stats::SessionStats;
 #[cfg(feature = "tls")]
 pub use tls::TlsConfig;
 
 use self::core::Core;
 use crate::clock::BootTime;
 use crate::error::Result;
-use crate::stats::SessionStats;
 use crate::world::Receiver;
 
 /// A supervised ZooKeeper session, in which locks are made and held.

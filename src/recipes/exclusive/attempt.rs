@@ -12,11 +12,11 @@ use crate::error::Result;
 use crate::limit::Limit;
 use crate::local::turn::LocalRequest;
 use crate::queue::call::until_done;
-use crate::queue::{Call, HeldNode, Step, Stop, WhoHolds, rule};
+use crate::queue::{Call, HeldNode, NewNode, OnLoss, Step, Stop, WhoHolds, rule};
 use crate::session::acl::Acl;
 use crate::session::generation::{CallError, CreateMode, Generation, Operation, Removal};
 use crate::session::lease::Refused;
-use crate::session::leased_node::{LeasedNode, OnLoss};
+use crate::session::leased_node::NodeWatch;
 use crate::session::nonce;
 use crate::session::notifier::{EventMask, Notifier};
 use crate::wait::Mode;
@@ -282,11 +282,17 @@ impl CreateAttempt {
 
     /// Makes the node a held one, if the lease is fresh.
     fn grant(&mut self, seen: &SeenNode, on_loss: OnLoss) -> StdResult<HeldNode, Refused> {
-        let leased = LeasedNode::fixed(self.path.clone(), seen.czxid, seen.epoch, on_loss);
-        self.generation.grant(&leased)?;
+        let node = NewNode {
+            path: &self.path,
+            is_fixed: true,
+            czxid: seen.czxid,
+            watch: NodeWatch::On(seen.epoch),
+            data: &[],
+            removal: Removal::signed(self.path.clone(), self.nonce.clone(), Some(seen.czxid)),
+        };
+        let held_node = HeldNode::grant(&self.generation, node, on_loss)?;
         self.made = None;
-        let removal = Removal::signed(self.path.clone(), self.nonce.clone(), Some(seen.czxid));
-        Ok(HeldNode::new(&self.generation, leased, removal))
+        Ok(held_node)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::limit::Limit;
 use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::registry::Shared;
 use crate::local::turn::{Ask, LocalRequest};
+use crate::queue::HoldBounds;
 use crate::queue::name::Kind;
 use crate::queue::snapshot::{Folder, snapshot};
 use crate::queue::{
@@ -18,7 +19,6 @@ use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
 use crate::session::ZkSession;
-use crate::session::lease::HoldBounds;
 use crate::stats::{HoldRecord, LockRecord, LockStats, WaitRecord};
 use crate::wait::Mode;
 use crate::world::Instant;

@@ -15,7 +15,6 @@ use crate::session::lease;
 use crate::world::atomic::Ordering;
 use std::time::Duration;
 use zk_wire::code::event;
-use zk_wire::path;
 
 impl Owner for Generation {
     fn connection(&self) -> &Connection {
@@ -157,14 +156,7 @@ impl Generation {
         let held = self.lease.leased_node(&watched.path);
         let Some(node) = held.filter(|node| node.czxid() == watched.czxid) else { return };
         match seen {
-            Some((czxid, data)) if node.is_node(czxid) => {
-                node.note_data(&data);
-                // A kept node has no guard whose holder could release it. So the function that
-                // watches the folder is called: it ends the keeping.
-                if node.is_revoked() {
-                    self.callbacks.notify_folder(path::parent(node.path()), Folder::Changed);
-                }
-            }
+            Some((czxid, data)) if node.is_node(czxid) => node.listener().read(&data),
             _ => self.lease.node_gone(&node, BootTime::now()),
         }
     }

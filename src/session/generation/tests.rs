@@ -7,6 +7,7 @@ use super::*;
 use crate::limit::Ended;
 use crate::session::acl::Acl;
 use crate::session::connection::machine::{Batch, Output};
+use crate::session::leased_node::NodeWatch;
 use crate::session::notifier::Notifier;
 use crate::world::bounded;
 use crate::{SessionEvent, ZkMutex, ZkSession};
@@ -134,7 +135,7 @@ fn a_hold_is_lost_before_anybody_is_told_that_its_node_is_gone() {
     let server = TestServer::start().unwrap();
     let session = ZkSession::connect(&server.connect_string()).unwrap();
     let generation = session.core().generation().unwrap();
-    let leased = LeasedNode::new("/l/n".into(), 5, 0, Box::new(|| ()));
+    let leased = LeasedNode::new("/l/n".into(), 5, NodeWatch::Unset, Box::new(|| ()));
     generation.grant(&leased).unwrap();
     let (tell, told) = bounded(1);
     let hold = leased.clone();
@@ -155,7 +156,7 @@ fn a_node_that_becomes_a_hold_while_its_deletion_is_told_is_lost() {
     let server = TestServer::start().unwrap();
     let session = ZkSession::connect(&server.connect_string()).unwrap();
     let generation = session.core().generation().unwrap();
-    let leased = LeasedNode::new("/l/n".into(), 5, 0, Box::new(|| ()));
+    let leased = LeasedNode::new("/l/n".into(), 5, NodeWatch::Unset, Box::new(|| ()));
     let (caller, granted) = (Arc::downgrade(&generation), leased.clone());
     // It stands for the caller: it is called between the two looks.
     let grants = move |_: Folder<'_>| {
@@ -268,7 +269,7 @@ fn a_held_node_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
     // answer to that, and no caller reads before it has. So this waits until a later answer has
     // come.
     let leased = generation.lease.leased_node(&node).unwrap();
-    while leased.armed_on() != generation.epoch() {
+    while leased.watch() != NodeWatch::On(generation.epoch()) {
         std::thread::sleep(Duration::from_millis(1));
     }
     generation.children("/", false, &Limit::NONE).unwrap();
@@ -298,7 +299,7 @@ fn a_proof_that_comes_after_the_leases_end_notifies_nobody_on_the_thread_that_re
     let generation = session.core().generation().unwrap();
     let (told, teller) = bounded(1);
     let on_loss = Box::new(move || told.send(std::thread::current().id()).unwrap());
-    let node = LeasedNode::new("/orders".to_owned(), 0, 0, on_loss);
+    let node = LeasedNode::new("/orders".to_owned(), 0, NodeWatch::Unset, on_loss);
     generation.grant(&node).unwrap();
     generation.lease.begin(Duration::from_millis(1), BootTime::default());
     let proof = Output::Heard(BootTime::now());

@@ -11,7 +11,7 @@ use super::rig::{MS, Rig, T, listing, node};
 use super::*;
 use crate::session::acl::Acl;
 use crate::session::connection::codec::{CallError, CreateMode, Operation};
-use crate::session::leased_node::LeasedNode;
+use crate::session::leased_node::{LeasedNode, NodeWatch};
 use crossbeam_channel::{Receiver, TryRecvError};
 use zk_wire::code::event;
 use zk_wire::frame::MAX_FRAME;
@@ -487,7 +487,7 @@ impl HostileWorld {
 
     fn grant(&mut self, path: &str, is_fixed: bool) {
         let make = if is_fixed { LeasedNode::fixed } else { LeasedNode::new };
-        let hold = make(path.to_owned(), 5, 0, Box::new(|| ()));
+        let hold = make(path.to_owned(), 5, NodeWatch::Unset, self.rig.listener());
         let is_taken = self.rig.lease.leased_node(path).is_some();
         if !is_taken && self.rig.lease.grant(&hold, self.rig.now).is_ok() {
             self.holds.push(ObservedHold { hold, is_lost: false });
@@ -517,13 +517,6 @@ impl HostileWorld {
     }
 
     // ---- the event loop around the machine ----
-
-    fn with<R>(&mut self, no_tick: bool, act: impl FnOnce(&mut Machine, BootTime) -> R) -> R {
-        match no_tick {
-            true => act(&mut self.rig.machine, self.rig.now),
-            false => self.rig.with(act),
-        }
-    }
 
     fn tick(&mut self) {
         let next = self.rig.tick_until_quiet();

@@ -6,7 +6,8 @@ use super::*;
 use crate::session::connection::codec::{CallError, Operation};
 use crate::session::event::SessionEvent;
 use crate::session::lease;
-use crate::session::leased_node::LeasedNode;
+use crate::session::leased_node::{LeasedNode, Listener, NodeWatch};
+use crate::world::Mutex;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::collections::HashMap;
 use zk_wire::code::event;
@@ -36,6 +37,8 @@ pub(super) struct Rig {
     pub(super) watch_events: Vec<(i32, String)>,
     /// The lines for the log.
     pub(super) logged: Vec<String>,
+    /// The data that watches of held nodes have read.
+    pub(super) read: Arc<Mutex<Vec<Vec<u8>>>>,
     pub(super) server_in: Frames,
     pub(super) client: u64,
     pub(super) zxid: i64,
@@ -72,6 +75,7 @@ impl Rig {
             client_answers: Vec::new(),
             watch_events: Vec::new(),
             logged: Vec::new(),
+            read: Arc::default(),
             server_in: Frames::default(),
             client: 0,
             zxid: 0,
@@ -197,7 +201,7 @@ impl Rig {
                 let hold = self.lease.leased_node(&watched.path);
                 let Some(hold) = hold.filter(|hold| hold.czxid() == watched.czxid) else { return };
                 match seen {
-                    Some((czxid, data)) if hold.is_node(czxid) => hold.note_data(&data),
+                    Some((czxid, data)) if hold.is_node(czxid) => hold.listener().read(&data),
                     _ => self.lease.node_gone(&hold, self.now),
                 }
             }
@@ -405,18 +409,37 @@ impl Rig {
         self.lease.end_if_due(self.now);
     }
 
+    /// Hears of a hold what it has to hear.
+    pub(super) fn listener(&self) -> Box<dyn Listener> {
+        Box::new(Holder(self.read.clone()))
+    }
+
     pub(super) fn grant(&self, hold: Arc<LeasedNode>) -> Arc<LeasedNode> {
         self.lease.grant(&hold, self.now).unwrap();
         hold
     }
 
     pub(super) fn hold(&self, path: &str) -> Arc<LeasedNode> {
-        self.grant(LeasedNode::new(path.into(), 5, 0, Box::new(|| ())))
+        self.grant(LeasedNode::new(path.into(), 5, NodeWatch::Unset, self.listener()))
     }
 
     /// A hold of a node whose name others use too.
     pub(super) fn fixed(&self, czxid: i64) -> Arc<LeasedNode> {
-        self.grant(LeasedNode::fixed("/l/lock".into(), czxid, 0, Box::new(|| ())))
+        self.grant(LeasedNode::fixed("/l/lock".into(), czxid, NodeWatch::Unset, self.listener()))
+    }
+}
+
+struct Holder(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Listener for Holder {
+    fn lost(&self, _: LossReason) {}
+
+    fn read(&self, data: &[u8]) {
+        self.0.lock().push(data.to_owned());
+    }
+
+    fn look(&self, _: BootTime) -> BootTime {
+        BootTime::END
     }
 }
 
