@@ -1,5 +1,5 @@
 //! Makes the copies of the connection's machine: an unchanged one, and one for each weaker rule, in
-//! which a piece of text is replaced. In each copy `crate::` means the copy, and the types of the
+//! which a little code is replaced. In each copy `crate::` means the copy, and the types of the
 //! machine can be cloned and hashed, so that the search can keep and compare its states.
 
 use std::path::PathBuf;
@@ -10,23 +10,23 @@ mod copies;
 #[allow(dead_code)] // this script uses the edits only
 mod rules;
 
-use copies::{found, read, taken_over, write};
+use copies::{Files, Library, edit, read, write};
 
-/// The library's own files.
+/// The library's own files: the ends of their paths.
 const LIBRARY: &[&str] = &[
     "clock.rs",
     "error.rs",
-    "session/connection/codec.rs",
-    "session/connection/machine/background.rs",
-    "session/connection/machine/ending.rs",
-    "session/connection/machine/late.rs",
-    "session/connection/machine/mod.rs",
-    "session/connection/machine/removal.rs",
-    "session/connection/machine/requests.rs",
-    "session/connection/machine/server_side.rs",
-    "session/connection/machine/timing.rs",
-    "session/heard.rs",
-    "session/nonce.rs",
+    "codec.rs",
+    "machine/background.rs",
+    "machine/ending.rs",
+    "machine/late.rs",
+    "machine/mod.rs",
+    "machine/removal.rs",
+    "machine/requests.rs",
+    "machine/server_side.rs",
+    "machine/timing.rs",
+    "heard.rs",
+    "nonce.rs",
 ];
 
 /// The files of `copy/`: replacements for the rest of the library, and the end at which the model
@@ -41,52 +41,45 @@ fn main() {
     let here =
         PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where we are"));
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo says where to write"));
-    let (library, own) = (here.join("../../src"), here.join("copy"));
-    for path in [
-        &library,
-        &own,
-        &here.join("build.rs"),
-        &here.join("../copies.rs"),
-        &here.join("src/rules.rs"),
-    ] {
+    let own = here.join("copy");
+    for path in
+        [&own, &here.join("build.rs"), &here.join("../copies.rs"), &here.join("src/rules.rs")]
+    {
         println!("cargo::rerun-if-changed={}", path.display());
+    }
+    let library = Library::read(&here.join("../.."));
+    let (machine, _) = library.file("machine/mod.rs");
+    let mut unchanged = Files::new();
+    for (place, text) in LIBRARY.iter().map(|end| library.file(end)) {
+        unchanged.insert(place.to_owned(), text.to_owned());
+    }
+    for &place in OWN {
+        unchanged.insert(place.to_owned(), library.taken_over(&read(&own.join(place))));
     }
     let mut copies = String::new();
     let mut table = String::new();
     let weaker = rules::WEAKER.iter().map(|rule| (rule.name, Some(rule)));
     for (name, rule) in std::iter::once(("today", None)).chain(weaker) {
         let dir = out.join(name);
-        let mut is_weaker = false;
-        for (from, files) in [(&library, LIBRARY), (&own, OWN)] {
-            for file in files {
-                let mut text = read(&from.join(file));
-                for (_, from, to) in rule.iter().flat_map(|r| r.edits).filter(|e| e.0 == *file) {
-                    let places = found(&text, from);
-                    let [range] = &places[..] else {
-                        panic!("{name}: its text is {} times in {file}", places.len());
-                    };
-                    text.replace_range(range.clone(), to);
-                    is_weaker = true;
-                }
-                if from == &library {
-                    if file.starts_with("session/") {
-                        text = with_derives(&text);
-                    }
-                    // The tests in the library's files are never compiled in the copies.
-                    for tests in ["#[cfg(test)]", "#[cfg(any(test, fuzzing))]"] {
-                        text = text.replace(tests, "#[cfg(any())]");
-                    }
-                }
-                if file.ends_with("machine/mod.rs") {
-                    // A part of the machine, because it reads and sets the machine's own fields.
-                    text +=
-                        &format!("\n#[path = {:?}]\npub(crate) mod end;\n", dir.join("machine.rs"));
-                }
-                text = taken_over(&library, text).replace("crate::", &format!("crate::{name}::"));
-                write(&dir.join(file), &text.replace("outside::", "crate::"));
-            }
+        let mut files = unchanged.clone();
+        for &of in rule.iter().flat_map(|rule| rule.edits) {
+            edit(&mut files, of, name);
         }
-        assert!(rule.is_none() || is_weaker, "{name}: no such file");
+        for (place, mut text) in files {
+            if !OWN.contains(&&*place) {
+                text = with_derives(&text);
+                // The tests in the library's files are never compiled in the copies.
+                for tests in ["#[cfg(test)]", "#[cfg(any(test, fuzzing))]"] {
+                    text = text.replace(tests, "#[cfg(any())]");
+                }
+            }
+            if place == machine {
+                // A part of the machine, because it reads and sets the machine's own fields.
+                text += &format!("\n#[path = {:?}]\npub(crate) mod end;\n", dir.join("machine.rs"));
+            }
+            text = library.with_paths(&place, &text, name);
+            write(&dir.join(place), &text.replace("outside::", "crate::"));
+        }
         let path = dir.join("mod.rs");
         copies +=
             &format!("#[allow(dead_code, unused, clippy::all)]\n#[path = {path:?}]\nmod {name};\n");

@@ -1,5 +1,5 @@
 //! Makes the copies of the library's parts: one unchanged copy for each engine, and one for each
-//! mutant, in which a piece of text is replaced. In each copy `crate::` means the copy.
+//! mutant, in which a little code is replaced. In each copy `crate::` means the copy.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,24 +10,24 @@ mod copies;
 #[allow(dead_code)] // this script does not use how a mutant is found
 mod mutants;
 
-use copies::{found, read, taken_over, write};
+use copies::{Files, Library, edit, read, write};
 
-/// The library's own files, with their places in `src/` and in a copy.
+/// The library's own files: the ends of their paths.
 const LIBRARY: &[&str] = &[
     "cancel.rs",
     "clock.rs",
     "error.rs",
-    "local/keep.rs",
+    "keep.rs",
     "local/lock.rs",
     "limit.rs",
     "local/queue.rs",
-    "local/reentry.rs",
-    "local/turn.rs",
+    "reentry.rs",
+    "turn.rs",
     "process.rs",
-    "queue/held_node.rs",
-    "session/notifier.rs",
-    "session/leased_node.rs",
-    "session/lease.rs",
+    "held_node.rs",
+    "notifier.rs",
+    "leased_node.rs",
+    "lease.rs",
     "signal.rs",
     "wait.rs",
 ];
@@ -61,14 +61,7 @@ const NEEDED: &[(&str, &[&str])] = &[
     ),
     (
         "notifier",
-        &[
-            "cancel.rs",
-            "limit.rs",
-            "scenarios/notifier.rs",
-            "session/notifier.rs",
-            "signal.rs",
-            "world.rs",
-        ],
+        &["cancel.rs", "limit.rs", "scenarios/notifier.rs", "notifier.rs", "signal.rs", "world.rs"],
     ),
     ("signal", &["cancel.rs", "limit.rs", "scenarios/signal.rs", "signal.rs", "world.rs"]),
     (
@@ -80,17 +73,17 @@ const NEEDED: &[(&str, &[&str])] = &[
             "limit.rs",
             "process.rs",
             "scenarios/lease.rs",
-            "session/notifier.rs",
+            "notifier.rs",
             "session/generation.rs",
-            "session/leased_node.rs",
-            "session/lease.rs",
+            "leased_node.rs",
+            "lease.rs",
             "signal.rs",
             "stats.rs",
             "wait.rs",
             "world.rs",
         ],
     ),
-    ("reentry", &["local/reentry.rs", "scenarios/reentry.rs", "world.rs"]),
+    ("reentry", &["reentry.rs", "scenarios/reentry.rs", "world.rs"]),
 ];
 
 /// Uses of the standard library that the engine must see, and their replacements.
@@ -107,63 +100,55 @@ fn main() {
     let here =
         PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where we are"));
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo says where to write"));
-    let (library, own) = (here.join("../../src"), here.join("copy"));
-    for path in [
-        &library,
-        &own,
-        &here.join("build.rs"),
-        &here.join("../copies.rs"),
-        &here.join("src/mutants.rs"),
-    ] {
+    let own = here.join("copy");
+    for path in
+        [&own, &here.join("build.rs"), &here.join("../copies.rs"), &here.join("src/mutants.rs")]
+    {
         println!("cargo::rerun-if-changed={}", path.display());
+    }
+    let library = Library::read(&here.join("../.."));
+    // The files of a copy: the names that `NEEDED` has for them, with their places.
+    let of_library = LIBRARY.iter().map(|&end| (end, library.file(end)));
+    let places: BTreeMap<&str, &str> = of_library
+        .clone()
+        .map(|(end, (place, _))| (end, place))
+        .chain(OWN.iter().map(|&place| (place, place)))
+        .collect();
+    let mut unchanged: Files =
+        of_library.map(|(_, (place, text))| (place.to_owned(), text.to_owned())).collect();
+    for &place in OWN {
+        unchanged.insert(place.to_owned(), library.taken_over(&read(&own.join(place))));
     }
     let mut copies = String::new();
     let faithful = ["loom", "shuttle"].map(|engine| (format!("{engine}_copy"), engine, None));
     let broken = mutants::ALL.iter().map(|m| (format!("mutant_{}", m.name), m.engine, Some(m)));
     for (name, engine, mutant) in faithful.into_iter().chain(broken) {
         let dir = out.join(&name);
-        let mut is_mutated = false;
-        let needed = mutant
+        let needed: Option<Vec<&str>> = mutant
             .and_then(|mutant| mutant.scenario.split_once("::"))
             .and_then(|(kind, _)| NEEDED.iter().find(|(needs, _)| *needs == kind))
-            .map(|(_, files)| *files);
-        for (from, files) in [(&library, LIBRARY), (&own, OWN)] {
-            for file in files {
-                if needed.is_some_and(|needed| !needed.contains(file)) {
-                    continue;
+            .map(|(_, files)| files.iter().map(|file| places[file]).collect());
+        let is_needed = |place: &str| needed.as_ref().is_none_or(|needed| needed.contains(&place));
+        let mut files = unchanged.clone();
+        for &of in mutant.iter().flat_map(|mutant| mutant.edits) {
+            let place = edit(&mut files, of, &name);
+            assert!(is_needed(&place), "{name}: NEEDED leaves {place} out");
+        }
+        for (place, mut text) in files.into_iter().filter(|(place, _)| is_needed(place)) {
+            if !OWN.contains(&&*place) {
+                for (plain, seen) in SEEN {
+                    text = text.replace(plain, seen);
                 }
-                let mut text = read(&from.join(file));
-                if let Some(mutant) = mutant
-                    && mutant.file == *file
-                {
-                    let places = found(&text, mutant.from);
-                    let [range] = &places[..] else {
-                        panic!(
-                            "mutant {}: its text is {} times in {file}",
-                            mutant.name,
-                            places.len()
-                        );
-                    };
-                    text.replace_range(range.clone(), mutant.to);
-                    is_mutated = true;
-                }
-                if from == &library {
-                    for (plain, seen) in SEEN {
-                        text = text.replace(plain, seen);
-                    }
-                }
-                text = taken_over(&library, text);
-                text = text.replace("crate::", &format!("crate::{name}::"));
-                if *file == "mod.rs" {
-                    text += &engine_of(engine);
-                }
-                write(&dir.join(file), &text);
             }
+            text = library.with_paths(&place, &text, &name);
+            if place == "mod.rs" {
+                text += &engine_of(engine);
+            }
+            write(&dir.join(place), &text);
         }
         if let Some(needed) = needed {
-            modules(&dir, needed, &engine_of(engine));
+            modules(&dir, &needed, &engine_of(engine));
         }
-        assert!(mutant.is_none() || is_mutated, "{name}: no such file");
         let path = dir.join("mod.rs");
         copies +=
             &format!("#[allow(dead_code, unused, clippy::all)]\n#[path = {path:?}]\nmod {name};\n");

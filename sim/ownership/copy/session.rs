@@ -42,6 +42,6 @@ pub(crate) mod lease {
             self.end()
         }
 
-        //= session/lease.rs: fn end(&self) -> Option<BootTime> {
+        //= LeaseState::end
     }
 }

@@ -1,27 +1,22 @@
-//! The weaker rules. Each is a copy of the machine in which a piece of text is replaced.
+//! The weaker rules. Each is a copy of the machine in which a little code is replaced.
 
 /// One weaker rule.
 pub struct Weaker {
     pub name: &'static str,
     /// What the rule leaves out.
     pub what: &'static str,
-    /// The file, a text that occurs in it once, and its replacement.
+    /// The item, a code that stands once in it, and its replacement (`sim/copies.rs`).
     pub edits: &'static [(&'static str, &'static str, &'static str)],
     /// The worlds in which the search finds a history, and words of what goes wrong in it.
     pub found_in: &'static [(&'static str, &'static str)],
 }
-
-const REMOVAL: &str = "session/connection/machine/removal.rs";
-const BACKGROUND: &str = "session/connection/machine/background.rs";
-const TIMING: &str = "session/connection/machine/timing.rs";
-const HEARD: &str = "session/heard.rs";
 
 pub const WEAKER: &[Weaker] = &[
     Weaker {
         name: "proof_is_final",
         what: "once a write on a new connection is acknowledged, no earlier request can come",
         edits: &[(
-            REMOVAL,
+            "not_found",
             "if self.was_done { RemovalNext::Gone } else { RemovalNext::Absent }",
             "RemovalNext::Gone",
         )],
@@ -30,71 +25,51 @@ pub const WEAKER: &[Weaker] = &[
     Weaker {
         name: "no_look_on_a_new_connection",
         what: "a late create is remembered, but nobody looks for its node on a new connection",
-        edits: &[(
-            BACKGROUND,
-            "for dir in self.late.dirs() {",
-            "for dir in Vec::<String>::new() {",
-        )],
+        edits: &[("Background::cut", "self.late.dirs()", "Vec::<String>::new()")],
         found_in: &[("overtaking", "stays")],
     },
     Weaker {
         name: "sync_shows_a_move",
         what: "a sync, and no write, is to show that the session has moved",
         edits: &[
-            (
-                TIMING,
-                "if self.is_lease_needed(lease) || !self.background.late.is_empty() {",
-                "if self.is_lease_needed(lease) {",
-            ),
-            (
-                TIMING,
-                "Some(self.last_ordered.min(self.proof.begun) + t / 4)",
-                "Some(self.last_ordered + t / 4)",
-            ),
+            ("tick_up", "|| !self.background.late.is_empty()", ""),
+            ("next_proof", ".min(self.proof.begun)", ""),
         ],
         found_in: &[("overtaking", "stays")],
     },
     Weaker {
         name: "short_memory",
         what: "a late create is remembered for 2 T, though streams may stand still for 10 T",
-        edits: &[(REMOVAL, "(timeout * 10).max(Duration::from_secs(60))", "timeout")],
+        edits: &[("late_bound", "(timeout * 10).max(Duration::from_secs(60))", "timeout")],
         found_in: &[("long outage", "forgotten")],
     },
     Weaker {
         name: "no_proof_before_the_look",
         what: "a removal looks for the node without a write before, on the same connection",
         edits: &[(
-            REMOVAL,
-            "KnownPart::Prefix | KnownPart::Shared(_) => RemovalStep::Prove",
-            "KnownPart::Prefix | KnownPart::Shared(_) => RemovalStep::Read",
+            "restart",
+            "KnownPart::Shared(_) => RemovalStep::Prove",
+            "KnownPart::Shared(_) => RemovalStep::Read",
         )],
         found_in: &[("overtaking", "stays")],
     },
     Weaker {
         name: "delete_in_any_version",
         what: "a node with a common name is deleted in whatever version it has",
-        edits: &[(
-            REMOVAL,
-            "true => RemovalStep::Delete(Some(version)),",
-            "true => RemovalStep::Delete(None),",
-        )],
+        edits: &[("answered", "Delete(Some(version))", "Delete(None)")],
         found_in: &[("common names", "deleted")],
     },
     Weaker {
         name: "forgotten_by_time",
         what: "a late create is forgotten at its time, though nobody has looked since an outage",
-        edits: &[(
-            BACKGROUND,
-            "if self.late.is_empty() || self.all.values().any(is_look) {",
-            "if self.late.is_empty() {",
-        )],
+        edits: &[("forget_late", "|| self.all.values().any(is_look)", "")],
         found_in: &[("long outage", "stays")],
     },
     Weaker {
         name: "lost_writes_do_not_count",
         what: "a delete names version 1, though a write without an answer may give that to a node",
         edits: &[(
-            REMOVAL,
+            "restart",
             "self.lost_writes += i32::from(matches!(self.step, RemovalStep::Write(_)));",
             "",
         )],
@@ -105,25 +80,25 @@ pub const WEAKER: &[Weaker] = &[
         what: "a write renews the lease to a ping that was answered before, without a second step",
         edits: &[
             (
-                HEARD,
-                "relayed: self.relayed,\n        }",
-                "relayed: self.relayed.max(self.answered_before(now)),\n        }",
+                "Heard::send",
+                "relayed: self.relayed",
+                "relayed: self.relayed.max(self.answered_before(now))",
             ),
-            (TIMING, "if self.heard.would_gain(self.timeout() / 16, now) {", "if false {"),
+            ("renew_lease", "self.heard.would_gain(self.timeout() / 16, now)", "false"),
         ],
         found_in: &[("lease", "lease")],
     },
     Weaker {
         name: "lease_from_the_answer",
         what: "the lease counts from the answer to the handshake, and not from its sending",
-        edits: &[(HEARD, "self.relayed = Some(sent);", "self.relayed = Some(now);")],
+        edits: &[("Heard::attached", "self.relayed = Some(sent);", "self.relayed = Some(now);")],
         found_in: &[("lease and leaders", "lease")],
     },
     Weaker {
         name: "lease_by_handshake",
         what: "a handshake renews the lease, without a write that is acknowledged behind it",
         edits: &[(
-            "session/connection/machine/server_side.rs",
+            "handshake_answered",
             "self.heard.attached(self.lag(), sent, now);",
             "self.heard.attached(self.lag(), sent, now);\n        self.outputs.push_back(Output::Heard(sent));",
         )],

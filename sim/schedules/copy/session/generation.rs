@@ -133,7 +133,7 @@ impl Generation {
         lease::notify_lost(&lost);
     }
 
-    //= session/generation/outputs.rs: fn watch_event
+    //= Generation::watch_event
 
-    //= session/generation/outputs.rs: fn held_node_gone
+    //= Generation::held_node_gone
 }
