@@ -25,6 +25,7 @@ const LIBRARY: &[&str] = &[
     "turn.rs",
     "process.rs",
     "held_node.rs",
+    "held_state.rs",
     "notifier.rs",
     "leased_node.rs",
     "lease.rs",

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 pub mod call;
 pub mod held_node;
+pub mod held_state;
 pub mod name;
 
-pub(crate) use self::held_node::{HeldNode, Release};
-use crate::clock::BootTime;
+pub(crate) use self::held_node::{HeldNode, NewNode, Release};
+pub(crate) use self::held_state::{HoldBounds, OnLoss};
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::Core;
 use crate::session::generation::Removal;
-use crate::session::leased_node::{LeasedNode, OnLoss};
+use crate::session::leased_node::NodeWatch;
 use crate::wait::{Mode, UserCall};
 
 pub struct Queue(String);
@@ -44,9 +45,16 @@ impl Queue {
         loop {
             let generation = request.core.current();
             let path = format!("{}/{}", self.0, request.core.new_node());
-            let hold = LeasedNode::new(path.clone(), 0, 0, (request.on_loss)());
-            if generation.lease.grant(&hold, BootTime::now()).is_ok() {
-                return Ok(Some(HeldNode::new(&generation, hold, Removal { path })));
+            let node = NewNode {
+                path: &path,
+                is_fixed: false,
+                czxid: 0,
+                watch: NodeWatch::Unset,
+                data: &[],
+                removal: Removal { path: path.clone() },
+            };
+            if let Ok(held_node) = HeldNode::grant(&generation, node, (request.on_loss)()) {
+                return Ok(Some(held_node));
             }
             request.core.next(&generation);
         }

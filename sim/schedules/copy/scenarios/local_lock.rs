@@ -13,7 +13,7 @@ use crate::queue::name::Kind;
 use crate::queue::Queue;
 use crate::session::ZkSession;
 use crate::session::generation::{Folder, Generation, SPAN};
-use crate::session::lease::HoldBounds;
+use crate::queue::HoldBounds;
 use crate::stats::WaitRecord;
 use crate::wait::{Mode, UserCall};
 use crate::world::{HashSet, JoinHandle, advance, explore_up_to, spawn};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::notifier::WatchRegistry;
 use super::leased_node::LeasedNode;
-use super::lease::{self, HoldBounds, Lease};
+use super::lease::{self, Bounds, Lease, Refused};
 use crate::clock::BootTime;
 use zk_wire::code::event;
 use crate::world::{HashSet, Receiver, bounded};
@@ -111,7 +111,13 @@ impl Generation {
         self.folders.lock().expect("no thread panics here").push(watch);
     }
 
-    pub fn bind(&self, node: &Arc<LeasedNode>, bounds: &HoldBounds) {
+    pub fn grant(&self, node: &Arc<LeasedNode>) -> Result<(), Refused> {
+        self.lease.grant(node, BootTime::now())
+    }
+
+    pub fn folder_changed(&self, _dir: &str) {}
+
+    pub fn bind(&self, node: &Arc<LeasedNode>, bounds: Bounds) {
         self.lease.bind(node, bounds, BootTime::now());
     }
 
