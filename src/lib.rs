@@ -128,8 +128,8 @@ pub use recipes::settings::LockBuilder;
 #[cfg(feature = "tls")]
 pub use session::TlsConfig;
 pub use session::{
-    Acl, LostSignal, RetryPolicy, SessionBuilder, SessionEvent, SessionState, SessionStats,
-    ZkSession,
+    Acl, AclEntry, LostSignal, Permissions, RetryPolicy, SessionBuilder, SessionEvent,
+    SessionState, SessionStats, ZkSession,
 };
 pub use stats::LockStats;
 pub use wait::Wait;

@@ -30,7 +30,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use acl::Acl;
+pub use acl::{Acl, AclEntry, Permissions};
 pub use builder::SessionBuilder;
 pub use event::{SessionEvent, SessionState};
 pub use leased_node::LostSignal;

@@ -1,6 +1,5 @@
 //! The application's own client on the lock's session.
-pub mod acl;
 pub mod calls;
 pub mod faults;
 
-crate::support::tables![acl, calls, faults];
+crate::support::tables![calls, faults];

@@ -1,4 +1,5 @@
 //! Sessions: their connections, answers, faults and input.
+pub mod acl;
 pub mod background;
 pub mod blocked;
 pub mod faults;
@@ -13,6 +14,7 @@ pub mod panics;
 pub mod tick;
 
 crate::support::tables![
+    acl,
     background,
     blocked,
     faults,

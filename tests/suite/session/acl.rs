@@ -1,13 +1,12 @@
-//! ACLs with the types of the client crate: the entries at the server, the clients that they let
-//! in, and the entries that are refused.
+//! ACLs with entries of one's own: the entries at the server, the clients that they let in, and the
+//! entries that are refused.
 use crate::support::{
     Raw, Shared, raw, scenarios,
     scene::{SOON, full_path, queue, session, until_empty},
 };
 use zk_mutex::{
-    Acl, Error, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex,
-    ZkSession,
-    zookeeper::{self, Permission},
+    Acl, AclEntry, Error, Permissions, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore,
+    ZkSemaphoreMutex, ZkSession,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -17,10 +16,10 @@ fn with_auth(at: &str, credentials: &str) -> ZkSession {
 }
 
 /// The session's own identities have all rights, and everybody else has these.
-fn ours_and(everybody: Permission) -> Acl {
+fn ours_and(everybody: Permissions) -> Acl {
     Acl::Custom(vec![
-        zookeeper::Acl::new(Permission::ALL, "auth", ""),
-        zookeeper::Acl::new(everybody, "world", "anyone"),
+        AclEntry::new(Permissions::ALL, "auth", ""),
+        AclEntry::new(everybody, "world", "anyone"),
     ])
 }
 
@@ -35,7 +34,7 @@ fn tree(raw: &mut Raw, path: &str) -> Vec<String> {
 fn entries_are_on_the_nodes_and_parents_of_every_recipe() {
     let at = Shared::chroot();
     let ours = with_auth(&at, "service:secret");
-    let acl = || ours_and(Permission::READ | Permission::WRITE);
+    let acl = || ours_and(Permissions::READ | Permissions::WRITE);
     let mutex = ZkMutex::builder(&ours, "/l/mutex").acl(acl()).build().unwrap();
     let rwlock = ZkRwLock::builder(&ours, "/l/rwlock").acl(acl()).build().unwrap();
     let exclusive = ZkExclusiveLock::builder(&ours, "/l/exclusive").acl(acl()).build().unwrap();
@@ -70,14 +69,15 @@ fn entries_are_on_the_nodes_and_parents_of_every_recipe() {
 fn clients_without_an_entry_may_read_and_not_lock() {
     let at = Shared::chroot();
     let (ours, theirs) = (with_auth(&at, "service:secret"), session(&at));
-    let mutex = ZkMutex::builder(&ours, LOCK).acl(ours_and(Permission::READ)).build().unwrap();
+    let mutex = ZkMutex::builder(&ours, LOCK).acl(ours_and(Permissions::READ)).build().unwrap();
     let guard = mutex.lock().unwrap();
     let shut_out = ZkMutex::new(&theirs, LOCK).unwrap();
     assert_eq!(shut_out.contenders().unwrap().len(), 1);
     assert!(shut_out.try_lock().unwrap().is_none(), "it may read that the lock is held");
     assert!(matches!(shut_out.lock().map(drop), Err(Error::NoAuth { .. })));
     let colleague = with_auth(&at, "service:secret");
-    let other = ZkMutex::builder(&colleague, LOCK).acl(ours_and(Permission::READ)).build().unwrap();
+    let other =
+        ZkMutex::builder(&colleague, LOCK).acl(ours_and(Permissions::READ)).build().unwrap();
     assert!(other.try_lock().unwrap().is_none());
     guard.unlock().unwrap();
     other.lock().unwrap().unlock().unwrap();
@@ -89,9 +89,9 @@ fn one_path_with_other_entries_is_refused() {
     let at = Shared::chroot();
     let ours = with_auth(&at, "service:secret");
     let build = |acl| ZkMutex::builder(&ours, LOCK).acl(acl).build();
-    let mutex = build(ours_and(Permission::READ)).unwrap();
-    build(ours_and(Permission::READ)).unwrap();
-    for other in [ours_and(Permission::ALL), Acl::CreatorAll, Acl::Custom(vec![])] {
+    let mutex = build(ours_and(Permissions::READ)).unwrap();
+    build(ours_and(Permissions::READ)).unwrap();
+    for other in [ours_and(Permissions::ALL), Acl::CreatorAll, Acl::Custom(vec![])] {
         match build(other) {
             Err(Error::InvalidConfig { reason, .. }) => {
                 assert!(reason.contains(LOCK) && reason.contains("ACL Custom"), "{reason}");
@@ -105,9 +105,8 @@ fn one_path_with_other_entries_is_refused() {
 fn entries_that_the_server_refuses_are_an_error_with_advice() {
     let at = Shared::chroot();
     let ours = session(&at); // without credentials
-    let one = |scheme: &str, id: &str| {
-        Acl::Custom(vec![zookeeper::Acl::new(Permission::ALL, scheme, id)])
-    };
+    let one =
+        |scheme: &str, id: &str| Acl::Custom(vec![AclEntry::new(Permissions::ALL, scheme, id)]);
     let wrong = [Acl::Custom(vec![]), one("nonsense", "me"), one("auth", ""), one("ip", "nowhere")];
     for (i, acl) in wrong.into_iter().enumerate() {
         let path = format!("/safe/lock-{i}");
@@ -145,10 +144,13 @@ fn too_many_entries_are_refused_before_anything_is_sent() {
     let ours = session(&at);
     let of = |count: usize| {
         let entry = |i: usize| {
-            zookeeper::Acl::new(Permission::ALL, "ip", format!("10.0.{}.{}", i / 250, i % 250))
+            AclEntry::new(Permissions::ALL, "ip", format!("10.0.{}.{}", i / 250, i % 250))
         };
         Acl::Custom(
-            (0..count).map(entry).chain([zookeeper::Acl::open_unsafe()[0].clone()]).collect(),
+            (0..count)
+                .map(entry)
+                .chain([AclEntry::new(Permissions::ALL, "world", "anyone")])
+                .collect(),
         )
     };
     match ZkMutex::builder(&ours, LOCK).acl(of(200)).build() {
