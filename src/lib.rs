@@ -82,6 +82,8 @@
 mod logging; // comes first: the other modules use its macros
 
 mod cancel;
+#[cfg(feature = "client")]
+mod client;
 mod clock;
 mod error;
 mod fencing;
@@ -93,6 +95,7 @@ mod limit;
 mod local;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod nonblocking;
 #[cfg(zk_sim)]
 pub mod observed;
 mod observer;

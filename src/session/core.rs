@@ -380,34 +380,6 @@ impl Core {
         }
     }
 
-    /// The application's own client on the session.
-    #[cfg(feature = "client")]
-    pub(super) fn client(&self) -> Result<Arc<zookeeper::ZooKeeper>> {
-        let (op, retry) = ("client", Retry::new());
-        loop {
-            let generation = self.connected(op, "", &Limit::NONE, &retry)?;
-            // A weak reference: the client does not keep the session open.
-            let session = Arc::downgrade(&generation);
-            let submit = move |number, op, body: Vec<u8>| {
-                if let Some(session) = session.upgrade() {
-                    session.submit_client(number, op, &body);
-                }
-            };
-            return match generation.client_end.client(self.chroot(), Box::new(submit)) {
-                // The session was lost just now. The next session gets a client.
-                Err(e) if e.kind() == std::io::ErrorKind::NotConnected => {
-                    self.failed(&retry);
-                    continue;
-                }
-                Err(e) => {
-                    let cause = Cause::Resources(format!("socket or thread for the client ({e})"));
-                    Err(Error::Unavailable { op, path: String::new(), cause })
-                }
-                Ok(client) => Ok(client),
-            };
-        }
-    }
-
     /// An attempt of the call that owns `retry` has failed: the connection or the session was lost.
     pub(crate) fn failed(&self, retry: &Retry) {
         // The dialer also tries this often when it resumes a live session.

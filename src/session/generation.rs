@@ -18,8 +18,6 @@ use std::time::Duration;
 pub(crate) use self::requests::{Listed, create_contender};
 use super::callbacks::Callbacks;
 pub(crate) use super::callbacks::{Folder, FolderWatch};
-#[cfg(feature = "client")]
-use super::client::ClientEnd;
 pub(crate) use super::connection::codec::{CallError, CreateMode, Listing, Node, Operation, Reply};
 pub(crate) use super::connection::machine::{Answers, Outcome, Removal};
 use super::connection::machine::{MachineConfig, Task};
@@ -29,6 +27,7 @@ use super::lease::{Bounds, Lease, Refused, WATCH_AFTER};
 use super::leased_node::LeasedNode;
 use super::notifier::WatchRegistry;
 use super::parents::Parents;
+use super::raw::RawHook;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::limit::Limit;
@@ -65,8 +64,8 @@ pub(crate) struct Generation {
     margin_reported: SharedTime,
     /// When the supervisor looks next whether a hold has ended; [`BootTime::END`] while it looks.
     pub(super) supervisor_looks: SharedTime,
-    #[cfg(feature = "client")]
-    pub(super) client_end: ClientEnd,
+    /// Where the news for a client of another kind goes.
+    pub(super) raw: RawHook,
     callbacks: Callbacks,
     /// Nodes that are marked as lost, and whose holders the event loop must notify.
     lost: Mutex<Vec<Arc<LeasedNode>>>,
@@ -113,8 +112,7 @@ impl Generation {
                 of_core,
                 margin_reported: SharedTime::default(),
                 supervisor_looks: SharedTime::default(),
-                #[cfg(feature = "client")]
-                client_end: ClientEnd::new(number),
+                raw: RawHook::default(),
                 callbacks: Callbacks::default(),
                 lost: Mutex::default(),
             }

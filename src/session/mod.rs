@@ -1,11 +1,10 @@
 //! The session at the server, and the connection that keeps it. No other module of the library
-//! knows the client crate, the protocol or the network.
+//! knows the protocol or the network, but `client`, which speaks the protocol with a client in this
+//! process.
 
 pub(crate) mod acl;
 mod builder;
 mod callbacks;
-#[cfg(feature = "client")]
-pub(crate) mod client;
 pub(crate) mod connect_string;
 pub(crate) mod connection;
 pub(crate) mod core;
@@ -18,6 +17,8 @@ pub(crate) mod nonce;
 pub(crate) mod notifier;
 mod parents;
 pub(crate) mod path;
+#[cfg_attr(not(feature = "client"), allow(dead_code))] // then there is no such client
+pub(crate) mod raw;
 pub(crate) mod retry;
 mod stats;
 #[cfg(feature = "tls")]
@@ -166,90 +167,6 @@ impl ZkSession {
     /// receiver is forgotten at the next event.
     pub fn subscribe(&self) -> Receiver<SessionEvent> {
         self.core().subscribe()
-    }
-
-    /// The application's own client on this session: a [`zookeeper::ZooKeeper`], for what is not a
-    /// lock (to register a service, to read configuration, to publish who leads). A process then
-    /// has one session at the server, and a node that it makes here as ephemeral lives exactly as
-    /// long as its locks do.
-    ///
-    /// As long as the client exists, every call returns the same client. Like other calls, this one
-    /// waits until the session is connected, as long as the [`RetryPolicy`] allows. The client's
-    /// paths are below the chroot of the connect string.
-    ///
-    /// # Outages
-    ///
-    /// The client does not see connections come and go: its state stays `Connected`. A call returns
-    /// `ConnectionLoss` after a sixth of the session timeout at the latest. Then it is unknown
-    /// whether a write was done. Watches survive: after a reconnection they are set again, and the
-    /// changes during the outage are delivered.
-    ///
-    /// # The end of the session
-    ///
-    /// When the session is lost or closed, every call of its client returns `SessionExpired`, and
-    /// its watches never fire again. Its ephemeral nodes are deleted with the session. The client
-    /// does not report this by itself: [`subscribe`](Self::subscribe) to the session's events, and
-    /// at [`SessionEvent::Connected`] call `client` again. That returns a client of the new
-    /// session. A client does not keep the session open.
-    ///
-    /// # Closing
-    ///
-    /// The drop of the last `Arc` of the client ends its threads and nothing else. The session and
-    /// its locks stay, and so do the ephemeral nodes that the client made. A later call of this
-    /// method returns a new client. (The client's own `close` does the same, but then the crate
-    /// logs an error when the closed client is dropped.)
-    ///
-    /// # Watches
-    ///
-    /// Use the calls that take a watcher (`get_data_w`, `exists_w`, `get_children_w`). The calls
-    /// with a flag (`exists(path, true)`) set a watch whose events nobody receives. The crate keeps
-    /// the watcher of a call that failed, and calls it at the next event of that path from another
-    /// watch. A watcher runs on the client's event thread. It may make calls, but the watchers
-    /// after it wait until it returns. A state listener (`add_listener`) runs on the client's io
-    /// thread: a call from there blocks for ever.
-    ///
-    /// # What differs from a client with a session of its own
-    ///
-    /// `add_auth`, `add_watch` and `remove_watches` return `Unimplemented`. Credentials belong to
-    /// the session ([`SessionBuilder::auth`]), which presents them on each connection. A persistent
-    /// watch (`add_watch`) would miss changes in an outage without a sign. And `remove_watches`
-    /// would also remove the watches of locks on the same node. (After a `remove_watches`, refused
-    /// or not, the crate forgets other watchers of that path.) A request of 1 MiB or more returns
-    /// `BadArguments` and is not sent: a server would cut the connection. An answer of more than 16
-    /// MiB is `APIError`. A shorter answer of many MiB delays the locks' answers behind it on a
-    /// slow line. `Container` makes a container, where the crate alone makes a persistent node.
-    ///
-    /// # Threads and port
-    ///
-    /// The first call starts four threads: three of the crate (`event`, `io`, and a timer thread
-    /// without a name), and `zkm-client-N`. They use a loopback connection in this process. Its
-    /// port listens only until the client has connected, and no other connection is accepted. A
-    /// client that is stuck, or that does not read, delays only itself, never a lock.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when the session is not connected in time,
-    /// or when this machine gives no thread or socket; [`Error::Closed`](crate::Error::Closed) and
-    /// [`Error::Auth`](crate::Error::Auth) as from a lock.
-    ///
-    /// # Example
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use zk_mutex::zookeeper::{Acl, CreateMode};
-    /// use zk_mutex::{ZkMutex, ZkSession};
-    ///
-    /// let session = ZkSession::connect("zk1:2181,zk2:2181,zk3:2181/app")?;
-    /// let client = session.client()?;
-    /// let acl = Acl::open_unsafe().clone();
-    /// client.create("/hosts/h7", b"10.0.0.7:80".to_vec(), acl, CreateMode::Ephemeral)?;
-    /// let mutex = ZkMutex::new(&session, "/locks/orders")?; // of the same session
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(feature = "client")]
-    pub fn client(&self) -> Result<Arc<zookeeper::ZooKeeper>> {
-        self.core().client()
     }
 
     /// Ends the session, and with it every lock that it holds.

@@ -21,7 +21,7 @@ mod reader;
 mod tls;
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use self::callers::Callers;
@@ -30,6 +30,7 @@ use self::machine::{LeaseStatus, Machine, MachineConfig, Output, WatchedNode};
 #[cfg(feature = "tls")]
 use self::tls::TlsStream;
 use crate::clock::{BootTime, SharedTime};
+use crate::nonblocking::{read_some, write_some};
 #[cfg(not(feature = "tls"))]
 use crate::session::tls::TlsStream;
 #[cfg(unix)]
@@ -282,42 +283,6 @@ fn timed<T>(read: impl FnOnce() -> io::Result<T>) -> io::Result<(T, BootTime)> {
     Ok((value, BootTime::now()))
 }
 
-/// Reads the bytes that have come: `Some(0)` at the end of the stream, `None` if none have come.
-pub(super) fn read_some(socket: &mut impl Read, buf: &mut [u8]) -> io::Result<Option<usize>> {
-    loop {
-        match socket.read(buf) {
-            Ok(n) => return Ok(Some(n)),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-}
-
-/// Writes as many of these bytes as the socket takes, and keeps the others.
-pub(super) fn write_some(socket: &mut impl Write, bytes: &mut Vec<u8>) -> io::Result<()> {
-    let mut written = 0;
-    let end = loop {
-        let rest = bytes.get(written..).unwrap_or_default();
-        if rest.is_empty() {
-            break Ok(());
-        }
-        match socket.write(rest) {
-            Ok(0) => break Err(ErrorKind::WriteZero.into()),
-            Ok(n) => written += n,
-            Err(e) if e.kind() == ErrorKind::WouldBlock => break Ok(()),
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => break Err(e),
-        }
-    };
-    if written == bytes.len() {
-        bytes.clear();
-    } else {
-        bytes.drain(..written);
-    }
-    end
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -341,6 +306,7 @@ mod tests {
     fn the_rest_of_a_tls_record_waits_until_the_socket_is_writable() {
         use crate::session::tls::TlsConfig;
         use crate::world::Poll;
+        use std::io::{Read, Write};
         use std::net::TcpListener;
         use std::time::Duration;
         use zk_test_support::{Scratch, pki::Pki};

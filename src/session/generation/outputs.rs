@@ -6,12 +6,11 @@ use std::sync::Arc;
 use super::{Folder, Generation, LeasedNode};
 use crate::clock::BootTime;
 use crate::observer::Event;
-#[cfg(feature = "client")]
-use crate::session::connection::machine::code_of;
-use crate::session::connection::machine::{LeaseStatus, Output, WatchedNode};
+use crate::session::connection::machine::{LeaseStatus, Output, WatchedNode, code_of};
 use crate::session::connection::{Connection, Owner};
 use crate::session::event::SessionEvent;
 use crate::session::lease;
+use crate::session::raw::RawNews;
 use crate::world::atomic::Ordering;
 use std::time::Duration;
 use zk_wire::code::event;
@@ -47,8 +46,7 @@ impl Owner for Generation {
                 if !is_first {
                     // The watches were set on the connection before, and are gone with it.
                     self.callbacks.notify_all_folders();
-                    #[cfg(feature = "client")]
-                    self.client_end.reconnected();
+                    self.raw.tell(RawNews::Reconnected);
                 }
                 (self.of_core.report)(match (is_first, self.session_id()) {
                     (true, Some(session_id)) => {
@@ -66,8 +64,7 @@ impl Owner for Generation {
                 self.lease.end(reason);
                 #[cfg(zk_sim)]
                 self.show_connection(None);
-                #[cfg(feature = "client")]
-                self.client_end.ended(code_of(reason));
+                self.raw.tell(RawNews::Ended(code_of(reason)));
                 (self.of_core.report)(SessionEvent::Lost(reason));
             }
             Output::Heard(at) => {
@@ -80,12 +77,9 @@ impl Owner for Generation {
                     events.report(Event::Answered(op, took));
                 }
             }
-            #[cfg(feature = "client")]
-            Output::ClientAnswered { number, err, zxid, body } => {
-                self.client_end.answer(number, err, zxid, &body);
+            Output::RawAnswered { number, err, zxid, body } => {
+                self.raw.tell(RawNews::Answered { number, err, zxid, body: &body });
             }
-            #[cfg(not(feature = "client"))]
-            Output::ClientAnswered { .. } => {}
             Output::Watch { kind, path } => self.watch_event(kind, &path),
             Output::HoldRead(watched, seen) => self.hold_read(&watched, seen),
             Output::Pruned(path) => self.of_core.parents.gone(&path),
@@ -189,8 +183,7 @@ impl Generation {
             self.held_node_gone(path);
         }
         self.nodes.notify(path, is_gone);
-        #[cfg(feature = "client")]
-        self.client_end.event(kind, path);
+        self.raw.tell(RawNews::Watch { kind, path });
         if kind == event::CHILDREN_CHANGED || is_gone {
             self.callbacks.notify_folder(path, Folder::Changed);
         }

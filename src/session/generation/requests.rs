@@ -158,17 +158,6 @@ impl Generation {
             Ended::Cancelled => Err(CallError::Cancelled),
         }
     }
-
-    // ---- the application's client ----
-
-    /// Takes a request of the client. The answer goes to the client's end, under this number. If
-    /// the session has ended, the request is not taken: the client's end answers all its requests
-    /// then.
-    #[cfg(feature = "client")]
-    pub(in crate::session) fn submit_client(&self, number: u64, op: i32, body: &[u8]) {
-        let batch = Batch::of_client(number, op, body);
-        let _ = self.connection.with(|machine, now| machine.submit(batch, now));
-    }
 }
 
 impl Answers {

@@ -22,6 +22,7 @@ pub struct Generation {
     pub nodes: WatchRegistry<String>,
     connection: Connection,
     callbacks: Callbacks,
+    raw: RawHook,
     /// The nodes that were to be deleted.
     pub deleted: Mutex<Vec<String>>,
     pub folders: Mutex<Vec<Arc<FolderWatch>>>,
@@ -57,6 +58,17 @@ impl Callbacks {
     fn notify_folder(&self, _dir: &str, _change: Folder<'_>) {}
 }
 
+/// There is no client of another kind here.
+struct RawHook;
+
+enum RawNews<'a> {
+    Watch { kind: i32, path: &'a str },
+}
+
+impl RawHook {
+    fn tell(&self, _news: RawNews<'_>) {}
+}
+
 pub struct FolderWatch {
     pub notify: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>,
 }
@@ -83,6 +95,7 @@ impl Generation {
             nodes: WatchRegistry::default(),
             connection: Connection,
             callbacks: Callbacks,
+            raw: RawHook,
             deleted,
             folders,
         })

@@ -111,9 +111,8 @@ pub(crate) enum Output {
     },
     /// The requests of the batch with this number are answered.
     Answered(u64, Answers),
-    /// A request of the application's client is answered.
-    #[cfg_attr(not(feature = "client"), allow(dead_code))]
-    ClientAnswered {
+    /// The raw request with this number is answered.
+    RawAnswered {
         number: u64,
         err: i32,
         zxid: i64,

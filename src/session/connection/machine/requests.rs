@@ -1,4 +1,4 @@
-//! The requests of callers and of the application's client, from `submit` to their answers.
+//! The requests of callers, and raw requests, from `submit` to their answers.
 //!
 //! A batch is the set of requests that one caller sends at once, without waiting for answers in
 //! between. The server does the requests of a session in order, so a later request of a batch sees
@@ -20,8 +20,8 @@ pub(crate) struct Batch {
 enum AnswerTo {
     /// The caller that has the batch's number.
     Caller,
-    /// The application's client, with its own number for the request.
-    Client(u64),
+    /// The owner's listener for raw requests, with the number that the request has there.
+    Listener(u64),
     /// The caller has left.
     Nobody,
 }
@@ -64,12 +64,11 @@ impl Batch {
         }
     }
 
-    /// One request of the application's client: its operation and its body.
-    #[cfg_attr(not(feature = "client"), allow(dead_code))]
-    pub(crate) fn of_client(number: u64, op: i32, body: &[u8]) -> Self {
+    /// One raw request: its operation and its body.
+    pub(crate) fn raw(number: u64, op: i32, body: &[u8]) -> Self {
         let frames = Writer::request(0, op).raw(body).frame();
         let part = BatchRequest { op, at: 0, removal: None, answer: None };
-        Batch { frames, requests: vec![part], answer_to: AnswerTo::Client(number) }
+        Batch { frames, requests: vec![part], answer_to: AnswerTo::Listener(number) }
     }
 
     pub(crate) fn push(&mut self, operation: &Operation<'_>, removal: Option<Removal>) {
@@ -227,9 +226,9 @@ impl Machine {
                 let answers = Answers { all, epoch: self.epoch, pending: self.pending_deletes() };
                 self.outputs.push_back(Output::Answered(number, answers));
             }
-            AnswerTo::Client(number) => {
+            AnswerTo::Listener(number) => {
                 let (ReplyHeader { err, zxid, .. }, body) = (header, body.to_vec());
-                self.outputs.push_back(Output::ClientAnswered { number, err, zxid, body });
+                self.outputs.push_back(Output::RawAnswered { number, err, zxid, body });
             }
             AnswerTo::Nobody => {}
         }

@@ -195,7 +195,7 @@ impl Rig {
                     let _ = caller.try_send(server_knows);
                 }
             }
-            Output::ClientAnswered { number, err, .. } => self.client_answers.push((number, err)),
+            Output::RawAnswered { number, err, .. } => self.client_answers.push((number, err)),
             Output::Watch { kind, path } => self.watch_event(kind, &path),
             Output::HoldRead(watched, seen) => {
                 let hold = self.lease.leased_node(&watched.path);
@@ -227,8 +227,8 @@ impl Rig {
     pub(super) fn client_request(&mut self, op: i32, path: &str) -> u64 {
         self.client += 1;
         let body = Writer::bare().buffer(path.as_bytes()).bool(false).body();
-        let batch = Batch::of_client(self.client, op, &body);
-        // `ClientEnd` answers such a request by itself.
+        let batch = Batch::raw(self.client, op, &body);
+        // The listener for raw requests, which is told of the end, answers such a request itself.
         if let Err(e) = self.with(|m, now| m.submit(batch, now)) {
             let code =
                 if e == CallError::AuthFailed { err::AUTH_FAILED } else { err::SESSION_EXPIRED };

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::Submit;
 use super::accept::Accept;
 use super::machine::{ClientMachine, Submission};
-use crate::session::connection::{read_some, write_some};
+use crate::nonblocking::{read_some, write_some};
 use crate::world::spawn_own;
 use zk_wire::record::ConnectReply;
 
