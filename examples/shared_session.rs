@@ -1,10 +1,10 @@
 //! A service registration and a lock in one session:
 //!
-//!     cargo run --example shared_session
+//!     cargo run --features client --example shared_session
 //!
-//! `session.client()` gives a client of the crate `zookeeper` on the lock's session. The host's
-//! registration and its lock then belong to one session at the server, and end together: no host
-//! stays registered after its lock is lost.
+//! It is for programs that use the crate `zookeeper` already: `session.client()` gives its client on
+//! the lock's session. The host's registration and its lock then belong to one session at the
+//! server, and end together: no host stays registered after its lock is lost.
 
 mod common;
 

@@ -74,6 +74,16 @@
 //! sessions: see [`guide::forks`]. The library logs through [`log`](https://docs.rs/log): changes
 //! of sessions at level info, what an operator should see at warn and error, and the steps of the
 //! protocol at debug.
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! * `tls`: `SessionBuilder::tls`, connections over TLS.
+//! * `metrics`: `MetricsObserver`, which feeds the crate `metrics`.
+//! * `client`: `ZkSession::client`, a client of the crate `zookeeper` on the session of the locks,
+//!   for programs that use that crate already. The compiler announces that a coming version of Rust
+//!   rejects that crate's code: `ZkSession::client` says more.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

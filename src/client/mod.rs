@@ -57,6 +57,15 @@ impl ZkSession {
     /// waits until the session is connected, as long as the [`RetryPolicy`] allows. The client's
     /// paths are below the chroot of the connect string.
     ///
+    /// # For whom
+    ///
+    /// For programs that use the crate `zookeeper` (0.8) already. In a new program do not use it:
+    /// the compiler announces that a coming version of Rust rejects the crate's code, which relies
+    /// on the fallback of the never type in two places (`cargo report future-incompatibilities`
+    /// shows them). From then on a program with the feature `client` compiles only with a release
+    /// of the crate that is mended, or with a `[patch]` of its own. That is why the feature is no
+    /// default. Nothing else in this library needs the crate.
+    ///
     /// # Outages
     ///
     /// The client does not see connections come and go: its state stays `Connected`. A call returns
