@@ -15,8 +15,6 @@
 
 use std::sync::Arc;
 
-use super::connection::machine::Batch;
-use super::generation::Generation;
 use crate::world::Mutex;
 
 /// What a generation tells its listener, in the order in which the server has sent it.
@@ -64,7 +62,7 @@ impl RawHook {
         }
     }
 
-    fn listen(&self, listener: RawListener) {
+    pub(super) fn listen(&self, listener: RawListener) {
         let (replaced, ended) = {
             let mut state = self.0.lock();
             (state.listener.replace(listener.clone()), state.ended)
@@ -73,27 +71,6 @@ impl RawHook {
         if let Some(code) = ended {
             listener(RawNews::Ended(code));
         }
-    }
-}
-
-impl Generation {
-    /// Gives the generation this listener, which gets all news from now on. If the session has
-    /// ended already, this call itself tells the listener. A generation has one listener: a later
-    /// one takes the place of an earlier one. The generation keeps it until its own drop.
-    pub(crate) fn listen(&self, listener: RawListener) {
-        self.raw.listen(listener);
-    }
-
-    /// Sends a request, or keeps it until there is a connection: the operation's code, and the body
-    /// without the header. Its answer is told to the listener under this number, which the
-    /// listener's client has chosen and uses once. If the session has ended, nothing is sent and no
-    /// answer comes: the listener is told of the end.
-    ///
-    /// The session is shared, so the client must send nothing that would harm it: no request above
-    /// the servers' limit, no close, no credentials.
-    pub(crate) fn submit_raw(&self, number: u64, op: i32, body: &[u8]) {
-        let batch = Batch::raw(number, op, body);
-        let _ = self.connection.with(|machine, now| machine.submit(batch, now));
     }
 }
 

@@ -9,6 +9,7 @@ use crate::session::acl::Acl;
 use crate::session::connection::Owner;
 use crate::session::connection::machine::Batch;
 use crate::session::notifier::Notifier;
+use crate::session::raw::RawListener;
 use crate::world::{HashSet, Receiver};
 
 /// The answer to a listing.
@@ -157,6 +158,27 @@ impl Generation {
             Ended::Deadline => Err(CallError::Deadline),
             Ended::Cancelled => Err(CallError::Cancelled),
         }
+    }
+
+    // ---- a client of another kind, which shares the session ----
+
+    /// Gives the generation this listener, which gets all news from now on. If the session has
+    /// ended already, this call itself tells the listener. A generation has one listener: a later
+    /// one takes the place of an earlier one. The generation keeps it until its own drop.
+    pub(crate) fn listen(&self, listener: RawListener) {
+        self.raw.listen(listener);
+    }
+
+    /// Sends a request, or keeps it until there is a connection: the operation's code, and the body
+    /// without the header. Its answer is told to the listener under this number, which the
+    /// listener's client has chosen and uses once. If the session has ended, nothing is sent and no
+    /// answer comes: the listener is told of the end.
+    ///
+    /// The session is shared, so the client must send nothing that would harm it: no request above
+    /// the servers' limit, no close, no credentials.
+    pub(crate) fn submit_raw(&self, number: u64, op: i32, body: &[u8]) {
+        let batch = Batch::raw(number, op, body);
+        let _ = self.connection.with(|machine, now| machine.submit(batch, now));
     }
 }
 
