@@ -1,7 +1,7 @@
 //! What locks count, and when they report it to the session's observers.
 //!
-//! A recipe opens a [`WaitRecord`] for each call, but for a re-entry. When the call has the lock,
-//! the `WaitRecord` gives the recipe a [`HoldRecord`]. The counters take no lock and read no clock,
+//! A recipe opens a [`CallTally`] for each call, but for a re-entry. When the call has the lock,
+//! the `CallTally` gives the recipe a [`HoldTally`]. The counters take no lock and read no clock,
 //! since they count in every program. Times are measured only where a session has observers.
 
 use std::cell::Cell;
@@ -47,7 +47,7 @@ pub struct LockStats {
 }
 
 /// What the locks of one path in one session count together, and where they report it.
-pub(crate) struct LockRecord {
+pub(crate) struct LockTally {
     label: Arc<LockLabel>,
     /// `None`: the session has no observer.
     events: Option<Arc<EventQueue>>,
@@ -60,9 +60,9 @@ pub(crate) struct LockRecord {
     lost: AtomicU64,
 }
 
-impl LockRecord {
+impl LockTally {
     pub(crate) fn new(label: LockLabel, events: Option<Arc<EventQueue>>) -> Arc<Self> {
-        Arc::new(LockRecord {
+        Arc::new(LockTally {
             label: Arc::new(label),
             events,
             begun: AtomicU64::default(),
@@ -95,32 +95,32 @@ impl LockRecord {
     }
 
     /// Counts `call` as a call for this lock, from now to the outcome of `take`. `take` calls
-    /// [`WaitRecord::acquired`] when it has the lock.
-    pub(crate) fn wait<T>(
+    /// [`CallTally::acquired`] when it has the lock.
+    pub(crate) fn count<T>(
         self: &Arc<Self>,
         call: &UserCall,
-        take: impl FnOnce(&WaitRecord<'_>) -> Result<Option<T>>,
+        take: impl FnOnce(&CallTally<'_>) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         self.begun.fetch_add(1, Ordering::Relaxed);
         let is_reported = self.events.as_ref().is_some_and(|events| events.wait_began(&self.label));
-        let wait = WaitRecord {
-            record: self,
+        let tally = CallTally {
+            lock: self,
             call,
             since: is_reported.then(Instant::now),
             contention: Cell::new(Contention::None),
             is_handed_over: Cell::new(false),
             end: Cell::new(Some(WaitOutcome::Failed)),
         };
-        let outcome = take(&wait);
+        let outcome = take(&tally);
         let end = match &outcome {
             Ok(None) => {
-                wait.contended_until_now();
+                tally.contended_until_now();
                 WaitOutcome::TimedOut
             }
             Err(Error::Cancelled { .. }) => WaitOutcome::Cancelled,
             Ok(Some(_)) | Err(_) => WaitOutcome::Failed,
         };
-        wait.end.set(wait.end.get().and(Some(end))); // unless it has ended as acquired
+        tally.end.set(tally.end.get().and(Some(end))); // unless it has ended as acquired
         outcome
     }
 
@@ -139,10 +139,10 @@ impl LockRecord {
     }
 }
 
-/// The record of one call for a lock. The call ends once: as `acquired`, or else when this record
-/// is dropped, also by a panic.
-pub(crate) struct WaitRecord<'a> {
-    record: &'a Arc<LockRecord>,
+/// One call for a lock, as it is counted. If nothing has ended it before, its drop does, also by a
+/// panic.
+pub(crate) struct CallTally<'a> {
+    lock: &'a Arc<LockTally>,
     pub(crate) call: &'a UserCall,
     /// When it began; `None` if it is not reported.
     since: Option<Instant>,
@@ -161,7 +161,7 @@ enum Contention {
     Reported,
 }
 
-impl WaitRecord<'_> {
+impl CallTally<'_> {
     /// Somebody else has the lock or is ahead.
     pub(crate) fn contended(&self) {
         self.count_contention();
@@ -179,21 +179,21 @@ impl WaitRecord<'_> {
         self.call.found_contention();
         if self.contention.get() == Contention::None {
             self.contention.set(Contention::Counted);
-            self.record.contended.fetch_add(1, Ordering::Relaxed);
+            self.lock.contended.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// The call takes a hold over that stands already in this process. This is reported with the
     /// end of the wait, which comes at once.
     pub(crate) fn handed_over(&self) {
-        self.record.handed_over.fetch_add(1, Ordering::Relaxed);
+        self.lock.handed_over.fetch_add(1, Ordering::Relaxed);
         self.is_handed_over.set(true);
     }
 
     /// The call has the lock, with this node, or with several nodes that are one hold.
-    pub(crate) fn acquired(&self, node: &HeldNode, others: &[HeldNode]) -> HoldRecord {
+    pub(crate) fn acquired(&self, node: &HeldNode, others: &[HeldNode]) -> HoldTally {
         let now = self.ends(WaitOutcome::Acquired);
-        if let Some(holds) = node.state().holds(|| Holds::new(self.record)) {
+        if let Some(holds) = node.state().holds(|| Holds::new(self.lock)) {
             others.iter().for_each(|other| {
                 other.state().holds(|| holds.clone());
             });
@@ -204,14 +204,14 @@ impl WaitRecord<'_> {
                 holds.lose(reason);
             }
         }
-        HoldRecord { since: now }
+        HoldTally { since: now }
     }
 
     /// Ends the wait. Gives the time if the wait is reported.
     fn ends(&self, outcome: WaitOutcome) -> Option<Instant> {
         self.end.set(None);
-        self.record.ended[outcome as usize].fetch_add(1, Ordering::AcqRel);
-        let (since, events) = (self.since?, self.record.events.as_ref()?);
+        self.lock.ended[outcome as usize].fetch_add(1, Ordering::AcqRel);
+        let (since, events) = (self.since?, self.lock.events.as_ref()?);
         let now = Instant::now();
         let end = WaitEnd {
             outcome,
@@ -219,18 +219,18 @@ impl WaitRecord<'_> {
             is_contended: self.contention.get() == Contention::Counted,
             is_handed_over: self.is_handed_over.get(),
         };
-        events.follows(&self.record.label, LockEvent::WaitEnded(end));
+        events.follows(&self.lock.label, LockEvent::WaitEnded(end));
         Some(now)
     }
 
     fn follows(&self, event: LockEvent) {
         if self.since.is_some() {
-            self.record.follows(event);
+            self.lock.follows(event);
         }
     }
 }
 
-impl Drop for WaitRecord<'_> {
+impl Drop for CallTally<'_> {
     fn drop(&mut self) {
         if let Some(outcome) = self.end.get() {
             self.ends(outcome);
@@ -238,37 +238,37 @@ impl Drop for WaitRecord<'_> {
     }
 }
 
-/// One hold: all guards of a thread, or a guard that belongs to no thread.
-pub(crate) struct HoldRecord {
+/// One hold, as it is counted: all guards of a thread, or a guard that belongs to no thread.
+pub(crate) struct HoldTally {
     /// When it began; `None` if it is not reported.
     since: Option<Instant>,
 }
 
-impl HoldRecord {
+impl HoldTally {
     /// The hold ends by a release. Nothing happens if it was lost before.
     pub(crate) fn released(&self, node: &HeldNode) {
         let Some(holds) = node.state().known_holds() else { return };
         if !holds.end(self.since.is_some()) {
             return;
         }
-        holds.record.released.fetch_add(1, Ordering::AcqRel);
+        holds.tally.released.fetch_add(1, Ordering::AcqRel);
         if let Some(since) = self.since {
             let held_for = Instant::now().saturating_duration_since(since);
-            holds.record.follows(LockEvent::Released(held_for));
+            holds.tally.follows(LockEvent::Released(held_for));
         }
     }
 }
 
 /// The holds that stand on one node, or on several that are held together.
 pub(crate) struct Holds {
-    record: Arc<LockRecord>,
+    tally: Arc<LockTally>,
     /// How many stand; in the upper half, how many of these are reported.
     standing: AtomicU64,
 }
 
 impl Holds {
-    fn new(record: &Arc<LockRecord>) -> Arc<Self> {
-        Arc::new(Holds { record: record.clone(), standing: AtomicU64::new(0) })
+    fn new(tally: &Arc<LockTally>) -> Arc<Self> {
+        Arc::new(Holds { tally: tally.clone(), standing: AtomicU64::new(0) })
     }
 
     fn begin(&self, is_reported: bool) {
@@ -292,7 +292,7 @@ impl Holds {
     pub(crate) fn lose(&self, reason: LossReason) {
         let standing = self.standing.swap(0, Ordering::AcqRel);
         let (reported, all) = (standing >> 32, standing & u64::from(u32::MAX));
-        (0..all).for_each(|hold| self.record.lose(hold < reported, reason));
+        (0..all).for_each(|hold| self.tally.lose(hold < reported, reason));
     }
 }
 
@@ -316,14 +316,14 @@ mod tests {
         let generation = session.core().generation().unwrap();
         let held = HeldNode::grant(&generation, NewNode::named("/l/n"), Box::new(|| ())).unwrap();
         let label = LockLabel { recipe: "mutex", name: String::new(), path: "/l".into() };
-        let record = LockRecord::new(label, None);
-        let taken = record.wait(&UserCall::new("lock"), |wait| {
+        let tally = LockTally::new(label, None);
+        let taken = tally.count(&UserCall::new("lock"), |tally| {
             held.seen_gone();
-            Ok(Some(wait.acquired(&held, &[])))
+            Ok(Some(tally.acquired(&held, &[])))
         });
-        let stats = record.stats();
+        let stats = tally.stats();
         assert_eq!((stats.held, stats.lost), (0, 1));
         taken.unwrap().unwrap().released(&held);
-        assert_eq!(record.stats(), stats);
+        assert_eq!(tally.stats(), stats);
     }
 }

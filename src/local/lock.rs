@@ -108,7 +108,7 @@ impl<S: Send + 'static> LocalLock<S> {
         on_loss: &dyn Fn() -> OnLoss,
     ) -> Result<Option<HeldNode>> {
         self.queue.acquire(&QueueRequest {
-            call: request.wait.call,
+            call: request.tally.call,
             core: request.session.core(),
             kind,
             mode: request.mode,

@@ -15,7 +15,7 @@ use crate::limit::{Limit, Overlong};
 use crate::queue::HoldBounds;
 use crate::queue::call::end_of_time;
 use crate::session::{SessionState, ZkSession};
-use crate::stats::WaitRecord;
+use crate::stats::CallTally;
 use crate::wait::Mode;
 use crate::world::Instant;
 
@@ -24,7 +24,7 @@ use crate::world::Instant;
 pub(crate) struct Ask<'a> {
     pub(crate) mode: Mode,
     pub(crate) limit: Limit<'a>,
-    pub(crate) wait: &'a WaitRecord<'a>,
+    pub(crate) tally: &'a CallTally<'a>,
 }
 
 /// What one thread wants of a lock.
@@ -45,7 +45,7 @@ pub(crate) struct LocalRequest<'a> {
     pub(crate) warn_after: Duration,
     /// Says whether a thread of this process has a valid hold of the lock.
     pub(crate) is_held_here: &'a dyn Fn() -> bool,
-    pub(crate) wait: &'a WaitRecord<'a>,
+    pub(crate) tally: &'a CallTally<'a>,
 }
 
 /// A thread's turn. Its drop gives the turn to the next thread, unless the turn became a hold.
@@ -96,7 +96,7 @@ impl<'a, H, S> Turn<'a, H, S> {
             TurnOutcome::Turn { number, handed, contended } => (number, handed, contended),
             TurnOutcome::Share(share) => return Ok(Some(Admission::Share(share))),
             TurnOutcome::Busy => {
-                request.wait.contended_until_now();
+                request.tally.contended_until_now();
                 return request.end_of_time().map(|()| None);
             }
             TurnOutcome::Deadline => {
@@ -109,7 +109,7 @@ impl<'a, H, S> Turn<'a, H, S> {
                 let is_answered =
                     || matches!(queue.phase(), Some(TurnPhase::Held | TurnPhase::Blocked));
                 if request.caller == Mode::Wait || is_answered() {
-                    request.wait.contended_until_now();
+                    request.tally.contended_until_now();
                 }
                 return request.end_of_time().map(|()| None);
             }
@@ -119,12 +119,12 @@ impl<'a, H, S> Turn<'a, H, S> {
         };
         let turn = Turn { queue, number };
         match (contended, &handed) {
-            (true, None) => request.wait.contended(),
-            (true, Some(_)) => request.wait.contended_until_now(),
+            (true, None) => request.tally.contended(),
+            (true, Some(_)) => request.tally.contended_until_now(),
             (false, _) => {}
         }
         if request.session.state() == SessionState::Closed {
-            return Err(Error::Closed { op: request.wait.call.op, path: request.path.to_owned() });
+            return Err(Error::Closed { op: request.tally.call.op, path: request.path.to_owned() });
         }
         Ok(Some(Admission::Turn(turn, handed)))
     }
@@ -159,14 +159,14 @@ impl LocalRequest<'_> {
     pub(crate) fn blocked<H, S>(&self, turn: &Turn<'_, H, S>, is_blocked: bool) {
         turn.set_blocked(is_blocked);
         if is_blocked {
-            self.wait.contended();
+            self.tally.contended();
         }
     }
 
     /// What the end of its time means to the request. The queue may have learnt from before an
     /// outage that somebody else has the lock.
     fn end_of_time(&self) -> Result<()> {
-        end_of_time(self.wait.call, self.session.core(), self.path, || (self.is_held_here)())
+        end_of_time(self.tally.call, self.session.core(), self.path, || (self.is_held_here)())
     }
 
     /// When to ask this again, if at all. An error if the request has waited in an outage for as
@@ -176,8 +176,8 @@ impl LocalRequest<'_> {
         if self.limit.has_deadline() {
             return Ok(None);
         }
-        let (op, path) = (self.wait.call.op, self.path);
+        let (op, path) = (self.tally.call.op, self.path);
         let unavailable = |cause| Error::Unavailable { op, path: path.to_owned(), cause };
-        self.session.core().outage_limit(self.wait.call.begun).map_err(unavailable)
+        self.session.core().outage_limit(self.tally.call.begun).map_err(unavailable)
     }
 }

@@ -13,7 +13,7 @@ use crate::recipes::guard::Held;
 use crate::recipes::settings::Settings;
 use crate::session::SessionState;
 use crate::session::core::Core;
-use crate::stats::LockRecord;
+use crate::stats::LockTally;
 use crate::wait::{Mode, UserCall, Wait, until_got};
 use crate::world::thread::ThreadId;
 
@@ -30,7 +30,7 @@ pub(crate) trait Acquire: Send + Sync {
     fn settings(&self) -> &Settings;
 
     /// What all locks of the path in the session count for this way.
-    fn record(&self) -> &Arc<LockRecord>;
+    fn tally(&self) -> &Arc<LockTally>;
 
     /// Another guard for a thread that holds the lock. `None`: the thread does not hold it, or has
     /// lost it, or the lock is not re-entrant.
@@ -47,10 +47,10 @@ pub(crate) trait Acquire: Send + Sync {
         let is_down =
             mode == Mode::Try && self.settings().session.state() != SessionState::Connected;
         let limit = if is_down { limit.or_after(Duration::ZERO) } else { limit };
-        self.record().wait(call, |wait| self.take(Ask { mode, limit, wait }))
+        self.tally().count(call, |tally| self.take(Ask { mode, limit, tally }))
     }
 
-    /// What `acquire` does, and counts as `ask.wait`.
+    /// What `acquire` does, and counts as `ask.tally`.
     fn take(&self, ask: Ask<'_>) -> Result<Option<Held>>;
 
     /// Whether `thread` has guards on the lock, through any session, and so would wait for itself.

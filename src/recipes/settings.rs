@@ -17,7 +17,7 @@ use crate::queue::name::Layout;
 use crate::queue::{HeldNode, Queue, WaitStrategy};
 use crate::session::path::lock_path;
 use crate::session::{Acl, ZkSession};
-use crate::stats::LockRecord;
+use crate::stats::LockTally;
 use crate::world;
 use crate::world::thread::ThreadId;
 
@@ -103,9 +103,9 @@ impl Settings {
     }
 
     /// The counters of the lock. `recipe`: one of those of [`LockLabel::recipe`].
-    pub(crate) fn record(&self, recipe: &'static str) -> Arc<LockRecord> {
+    pub(crate) fn tally(&self, recipe: &'static str) -> Arc<LockTally> {
         let label = LockLabel { recipe, name: self.name.clone(), path: self.path.clone() };
-        LockRecord::new(label, self.session.core().events.clone())
+        LockTally::new(label, self.session.core().events.clone())
     }
 
     pub(crate) fn key(&self) -> LockKey {
@@ -128,7 +128,7 @@ impl Settings {
         thread: ThreadId,
         is_held_here: &'a dyn Fn() -> bool,
     ) -> Result<LocalRequest<'a>> {
-        let Ask { mode, limit, wait } = ask;
+        let Ask { mode, limit, tally } = ask;
         let Settings { session, path, data, bounds, warn_waiting_after, .. } = self;
         if limit.is_cancelled() {
             return Err(Error::Cancelled { path: path.clone() });
@@ -144,7 +144,7 @@ impl Settings {
             bounds: *bounds,
             warn_after: *warn_waiting_after,
             is_held_here,
-            wait,
+            tally,
         })
     }
 

@@ -19,7 +19,7 @@ use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::{FORKED, Settings};
 use crate::session::SessionState;
 use crate::session::core::Core;
-use crate::stats::{HoldRecord, LockRecord};
+use crate::stats::{HoldTally, LockTally};
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, this_thread};
 
@@ -39,24 +39,20 @@ struct SharedThreadLock {
     /// The shared read that other threads may still join.
     newest: Mutex<Weak<SharedRead>>,
     self_deadlock: SelfDeadlockDetector,
-    read_record: Arc<LockRecord>,
-    write_record: Arc<LockRecord>,
+    read_tally: Arc<LockTally>,
+    write_tally: Arc<LockTally>,
 }
 
 impl SharedThreadLock {
-    fn new(
-        settings: &Settings,
-        read_record: Arc<LockRecord>,
-        write_record: Arc<LockRecord>,
-    ) -> Self {
+    fn new(settings: &Settings, read_tally: Arc<LockTally>, write_tally: Arc<LockTally>) -> Self {
         SharedThreadLock {
             local: LocalLock::new(settings.queue()),
             writes: Reentry::new(),
             reads: Reentry::new(),
             newest: Mutex::new(Weak::new()),
             self_deadlock: settings.self_deadlock(),
-            read_record,
-            write_record,
+            read_tally,
+            write_tally,
         }
     }
 }
@@ -98,8 +94,8 @@ impl ThreadLock {
     /// A new mutex, and the one way to take it.
     pub(super) fn mutex(settings: Settings) -> Result<Way> {
         let new = |settings: &Settings| {
-            let record = settings.record("mutex");
-            SharedThreadLock::new(settings, record.clone(), record)
+            let tally = settings.tally("mutex");
+            SharedThreadLock::new(settings, tally.clone(), tally)
         };
         let lock = ThreadLock::new(settings, "mutex", new)?.into();
         Ok(Way { lock, kind: Kind::Lock })
@@ -108,7 +104,7 @@ impl ThreadLock {
     /// A new read/write lock, and the two ways to take it: to read, and to write.
     pub(super) fn read_write(settings: Settings) -> Result<[Way; 2]> {
         let new = |settings: &Settings| {
-            SharedThreadLock::new(settings, settings.record("read"), settings.record("write"))
+            SharedThreadLock::new(settings, settings.tally("read"), settings.tally("write"))
         };
         let lock = Arc::new(ThreadLock::new(settings, "read/write lock", new)?);
         Ok([Kind::Read, Kind::Write].map(|kind| Way { lock: lock.clone(), kind }))
@@ -150,11 +146,11 @@ impl ThreadLock {
         let request = self.settings.request(ask, &shared.self_deadlock, thread, &is_held_here)?;
         let Some(local_hold) = shared.local.hold(&request, kind)? else { return Ok(None) };
         if local_hold.node.hand_overs() > 0 {
-            ask.wait.handed_over();
+            ask.tally.handed_over();
         }
-        let record = ask.wait.acquired(&local_hold.node, &[]);
+        let tally = ask.tally.acquired(&local_hold.node, &[]);
         let writer =
-            shared.writes.insert(thread, WriteHold { lock: self.clone(), local_hold, record });
+            shared.writes.insert(thread, WriteHold { lock: self.clone(), local_hold, tally });
         shared.self_deadlock.holds(thread);
         Ok(Some(Held::new(writer)))
     }
@@ -169,9 +165,9 @@ impl ThreadLock {
             None => self.read_in_turn(ask, thread)?,
         };
         let Some(shared_read) = shared_read else { return Ok(None) };
-        let record = ask.wait.acquired(&shared_read.node, &[]);
+        let tally = ask.tally.acquired(&shared_read.node, &[]);
         let reader =
-            shared.reads.insert(thread, ReadHold { lock: self.clone(), shared_read, record });
+            shared.reads.insert(thread, ReadHold { lock: self.clone(), shared_read, tally });
         shared.self_deadlock.holds(thread);
         Ok(Some(Held::new(reader)))
     }
@@ -179,7 +175,7 @@ impl ThreadLock {
     /// Takes a read for the thread that writes: it gets a read node of its own in the write's
     /// place, which stays when the write ends.
     fn read_beside(&self, local_hold: &LocalHold, ask: Ask<'_>) -> Result<Arc<SharedRead>> {
-        let Ask { limit, wait, .. } = ask;
+        let Ask { limit, tally, .. } = ask;
         let core = self.settings.session.core();
         self.settings.check(&local_hold.node)?;
         // A request that is sent now would make a node for which nobody waits.
@@ -192,11 +188,11 @@ impl ThreadLock {
                 SessionState::Connected => Cause::Deadline,
                 _ => Cause::Outage(core.failures()),
             };
-            return Err(Error::Unavailable { op: wait.call.op, path: path(), cause });
+            return Err(Error::Unavailable { op: tally.call.op, path: path(), cause });
         }
         let queue = &self.shared.local.queue;
         let (write, data) = (&local_hold.node, &self.settings.data);
-        let held_node = queue.downgrade(wait.call, core, write, data, &limit)?;
+        let held_node = queue.downgrade(tally.call, core, write, data, &limit)?;
         held_node.bind(&self.settings.bounds);
         Ok(SharedRead::new(held_node, local_hold.node.hand_overs(), self.settings.bounds))
     }
@@ -338,9 +334,9 @@ impl Acquire for Way {
         &self.lock.settings
     }
 
-    fn record(&self) -> &Arc<LockRecord> {
-        let SharedThreadLock { read_record, write_record, .. } = &*self.lock.shared;
-        if self.kind == Kind::Read { read_record } else { write_record }
+    fn tally(&self) -> &Arc<LockTally> {
+        let SharedThreadLock { read_tally, write_tally, .. } = &*self.lock.shared;
+        if self.kind == Kind::Read { read_tally } else { write_tally }
     }
 
     #[inline]
@@ -382,7 +378,7 @@ struct WriteHold {
     // would be released after the close, and would be logged as a lost lock.
     local_hold: Arc<LocalHold>,
     lock: Arc<ThreadLock>,
-    record: HoldRecord,
+    tally: HoldTally,
 }
 
 impl Hold for Nested<WriteHold> {
@@ -403,7 +399,7 @@ impl Hold for Nested<WriteHold> {
         if !shared.writes.leave(self) {
             return Release::of_guard_only(&self.local_hold.node, wait);
         }
-        self.record.released(&self.local_hold.node);
+        self.tally.released(&self.local_hold.node);
         let reads_on = shared.reads.count(self.thread()) > 0;
         if !reads_on {
             shared.self_deadlock.released(self.thread());
@@ -418,7 +414,7 @@ impl Hold for Nested<WriteHold> {
 struct ReadHold {
     lock: Arc<ThreadLock>,
     shared_read: Arc<SharedRead>,
-    record: HoldRecord,
+    tally: HoldTally,
 }
 
 impl Hold for Nested<ReadHold> {
@@ -445,7 +441,7 @@ impl Hold for Nested<ReadHold> {
         if !shared.reads.leave(self) {
             return Release::of_guard_only(&self.shared_read.node, wait);
         }
-        self.record.released(&self.shared_read.node);
+        self.tally.released(&self.shared_read.node);
         if shared.writes.count(self.thread()) == 0 {
             shared.self_deadlock.released(self.thread());
         }

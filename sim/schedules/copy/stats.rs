@@ -3,11 +3,11 @@
 use crate::error::LossReason;
 use crate::wait::UserCall;
 
-pub struct WaitRecord<'a> {
+pub struct CallTally<'a> {
     pub call: &'a UserCall,
 }
 
-impl WaitRecord<'_> {
+impl CallTally<'_> {
     pub fn contended(&self) {}
 
     pub fn contended_until_now(&self) {}

@@ -23,7 +23,7 @@ use crate::session::ZkSession;
 use crate::session::core::Core;
 use crate::session::generation::CallError;
 use crate::session::retry::Retry;
-use crate::stats::{LockRecord, WaitRecord};
+use crate::stats::{CallTally, LockTally};
 use crate::wait::{Mode, UserCall, until_got};
 use crate::world::{HashSet, Instant, Mutex, never};
 
@@ -45,7 +45,7 @@ pub(super) struct Campaign {
 pub(super) struct SharedElection {
     /// The queue of candidates.
     pub(super) queue: Queue,
-    pub(super) record: Arc<LockRecord>,
+    pub(super) tally: Arc<LockTally>,
 }
 
 impl InQueue for Campaign {
@@ -76,14 +76,14 @@ impl Campaign {
         self.process().check("run", &self.path)?;
         let call = UserCall::new("campaign");
         until_got(|| {
-            self.shared.record.wait(&call, |wait| {
+            self.shared.tally.count(&call, |tally| {
                 let on_blocked = |is_blocked| {
                     on_blocked(is_blocked);
                     if is_blocked {
-                        wait.contended();
+                        tally.contended();
                     }
                 };
-                self.stand(cancel, created_nodes, &on_blocked, on_trouble, wait).map(Some)
+                self.stand(cancel, created_nodes, &on_blocked, on_trouble, tally).map(Some)
             })
         })
     }
@@ -94,7 +94,7 @@ impl Campaign {
         created_nodes: &CreatedNodes,
         on_blocked: &dyn Fn(bool),
         on_trouble: &dyn Fn(&Error),
-        wait: &WaitRecord<'_>,
+        tally: &CallTally<'_>,
     ) -> Result<(HeldTerm, FencingToken)> {
         let limit = Limit::cancelled_by(cancel);
         let (mut logged, mut refusals) = (None, 0);
@@ -103,7 +103,7 @@ impl Campaign {
                 return Err(Error::Cancelled { path: self.path.clone() });
             }
             let acquired = self.shared.queue.acquire(&QueueRequest {
-                call: wait.call,
+                call: tally.call,
                 core: self.session.core(),
                 kind: Kind::Latch,
                 mode: Mode::Wait,
@@ -116,7 +116,7 @@ impl Campaign {
                 on_loss: &|| Box::new(|| ()),
             });
             let elected = match acquired {
-                Ok(node) => Ok(node.and_then(|node| self.begin(node, wait))),
+                Ok(node) => Ok(node.and_then(|node| self.begin(node, tally))),
                 Err(e) => Err(e),
             };
             match elected {
@@ -140,14 +140,14 @@ impl Campaign {
     }
 
     /// Makes a held node a term. `None`: the node is lost.
-    fn begin(&self, node: HeldNode, wait: &WaitRecord<'_>) -> Option<(HeldTerm, FencingToken)> {
+    fn begin(&self, node: HeldNode, tally: &CallTally<'_>) -> Option<(HeldTerm, FencingToken)> {
         if !node.is_held() {
             return None;
         }
         let path = self.session.core().shown(node.path()).to_owned();
         let token = FencingToken::new(node.leased().czxid(), 0);
-        let record = wait.acquired(&node, &[]);
-        let term = HeldTerm::new(node, path.clone(), record);
+        let tally = tally.acquired(&node, &[]);
+        let term = HeldTerm::new(node, path.clone(), tally);
         term.node().ask_for_watch();
         info!("{path}: elected, token {token}");
         Some((term, token))

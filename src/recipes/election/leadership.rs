@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::queue::{HeldNode, Release};
 use crate::recipes::guard::{Held, Hold};
-use crate::stats::HoldRecord;
+use crate::stats::HoldTally;
 
 /// One term of leadership, to look at.
 ///
@@ -44,7 +44,7 @@ pub struct Leadership(Arc<Held>);
 #[must_use = "the term ends with it"]
 pub(super) struct HeldTerm {
     term: Arc<Term>,
-    record: HoldRecord,
+    tally: HoldTally,
 }
 
 struct Term {
@@ -53,8 +53,8 @@ struct Term {
 }
 
 impl HeldTerm {
-    pub(super) fn new(node: HeldNode, path: String, record: HoldRecord) -> Self {
-        HeldTerm { term: Arc::new(Term { node, path }), record }
+    pub(super) fn new(node: HeldNode, path: String, tally: HoldTally) -> Self {
+        HeldTerm { term: Arc::new(Term { node, path }), tally }
     }
 
     pub(super) fn node(&self) -> &HeldNode {
@@ -71,7 +71,7 @@ impl Drop for HeldTerm {
         if self.term.node.process().keeps(&self.term) {
             return; // the program has forked inside of the closure that leads
         }
-        self.record.released(&self.term.node);
+        self.tally.released(&self.term.node);
         self.term.node.resign();
     }
 }

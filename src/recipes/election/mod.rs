@@ -214,7 +214,7 @@ impl ZkElection {
     /// What the election has counted in this session: candidates that wait, terms as holds, losses.
     /// Costs nothing. See [`LockStats`](crate::LockStats).
     pub fn stats(&self) -> crate::LockStats {
-        self.campaign.shared.record.stats()
+        self.campaign.shared.tally.stats()
     }
 }
 
@@ -244,7 +244,7 @@ impl Recipe for ZkElection {
     fn make(settings: Settings) -> Result<Self> {
         let shared = settings.share("election", |settings| SharedElection {
             queue: Queue::of_candidates(settings.dir(), settings.acl.clone()),
-            record: settings.record("election"),
+            tally: settings.tally("election"),
         })?;
         settings.agree("election", &shared.queue)?;
         let Settings { session, path, data: id, .. } = settings;

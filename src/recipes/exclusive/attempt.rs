@@ -66,8 +66,8 @@ enum Whose {
 impl<'a> ExclusiveAttempt<'a> {
     pub(super) fn new(request: &'a ExclusiveRequest<'a>) -> Self {
         let dir = path::parent(request.node);
-        let LocalRequest { wait, session, limit, .. } = *request.local;
-        let call = Call::new(wait.call, session.core(), dir, limit).reporting(WhoHolds {
+        let LocalRequest { tally, session, limit, .. } = *request.local;
+        let call = Call::new(tally.call, session.core(), dir, limit).reporting(WhoHolds {
             dir,
             names: rule::all_holders,
             after: request.local.warn_after,

@@ -19,7 +19,7 @@ use crate::recipes::settings::{FORKED, Settings};
 use crate::session::acl::Acl;
 use crate::session::generation::CallError;
 use crate::session::nonce;
-use crate::stats::{HoldRecord, LockRecord};
+use crate::stats::{HoldTally, LockTally};
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, thread};
 
@@ -46,7 +46,7 @@ struct SharedExclusive {
     /// The hold of this process, if there is one.
     hold: Mutex<Weak<HeldNode>>,
     self_deadlock: SelfDeadlockDetector,
-    record: Arc<LockRecord>,
+    tally: Arc<LockTally>,
 }
 
 impl ExclusiveHandle {
@@ -57,7 +57,7 @@ impl ExclusiveHandle {
             turns: Arc::default(),
             hold: Mutex::new(Weak::new()),
             self_deadlock: settings.self_deadlock(),
-            record: settings.record("exclusive"),
+            tally: settings.tally("exclusive"),
         })?;
         if shared.acl != settings.acl {
             let reason =
@@ -98,8 +98,8 @@ impl Acquire for Arc<ExclusiveHandle> {
         &self.settings
     }
 
-    fn record(&self) -> &Arc<LockRecord> {
-        &self.shared.record
+    fn tally(&self) -> &Arc<LockTally> {
+        &self.shared.tally
     }
 
     fn take(&self, ask: Ask<'_>) -> Result<Option<Held>> {
@@ -136,13 +136,13 @@ impl Acquire for Arc<ExclusiveHandle> {
         *shared.hold.lock() = Arc::downgrade(&node);
         turn.becomes_hold();
         shared.self_deadlock.holds(thread);
-        let record = ask.wait.acquired(&node, &[]);
+        let tally = ask.tally.acquired(&node, &[]);
         Ok(Some(Held::new(Arc::new(ExclusiveHold {
             lock: self.clone(),
             node,
             thread,
             turn: number,
-            record,
+            tally,
         }))))
     }
 }
@@ -154,7 +154,7 @@ struct ExclusiveHold {
     /// The thread that took the lock.
     thread: ThreadId,
     turn: u64,
-    record: HoldRecord,
+    tally: HoldTally,
 }
 
 /// This lock is not re-entrant: each guard has a hold of its own.
@@ -170,7 +170,7 @@ impl Hold for ExclusiveHold {
     fn release(&self, wait: bool) -> Release {
         let shared = &self.lock.shared;
         shared.self_deadlock.released(self.thread);
-        self.record.released(&self.node);
+        self.tally.released(&self.node);
         // The node becomes a pending delete before the next thread has the turn. The delete itself
         // may be sent later than that thread's create, which then finds the node still there and
         // waits for its end.

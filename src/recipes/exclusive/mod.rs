@@ -136,7 +136,7 @@ impl ZkExclusiveLock {
     /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing.
     /// See [`LockStats`](crate::LockStats).
     pub fn stats(&self) -> crate::LockStats {
-        self.lock.record().stats()
+        self.lock.tally().stats()
     }
 }
 

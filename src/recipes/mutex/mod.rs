@@ -119,7 +119,7 @@ impl ZkMutex {
     /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing.
     /// See [`LockStats`](crate::LockStats).
     pub fn stats(&self) -> crate::LockStats {
-        self.way.record().stats()
+        self.way.tally().stats()
     }
 }
 

@@ -221,11 +221,11 @@ impl ZkRwLock {
     /// What the lock has counted in this session for those that read: calls that wait, holds,
     /// losses. Costs nothing. See [`LockStats`](crate::LockStats).
     pub fn read_stats(&self) -> crate::LockStats {
-        self.read.record().stats()
+        self.read.tally().stats()
     }
 
     /// The same for those that write.
     pub fn write_stats(&self) -> crate::LockStats {
-        self.write.record().stats()
+        self.write.tally().stats()
     }
 }

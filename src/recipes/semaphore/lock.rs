@@ -19,7 +19,7 @@ use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
 use crate::session::ZkSession;
-use crate::stats::{HoldRecord, LockRecord, LockStats, WaitRecord};
+use crate::stats::{CallTally, HoldTally, LockStats, LockTally};
 use crate::wait::Mode;
 use crate::world::Instant;
 use crate::world::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,7 @@ struct SharedSemaphore {
     /// The mutex. Its holder releases it when it has its leases.
     local: LocalLock,
     leases: Leases,
-    record: Arc<LockRecord>,
+    tally: Arc<LockTally>,
 }
 
 impl SemaphoreHandle {
@@ -56,7 +56,7 @@ impl SemaphoreHandle {
             SharedSemaphore {
                 local: LocalLock::new(mutex),
                 leases: Leases::new(&dir, settings.acl.clone(), count),
-                record: settings.record(if is_fixed { "semaphore_mutex" } else { "semaphore" }),
+                tally: settings.tally(if is_fixed { "semaphore_mutex" } else { "semaphore" }),
             }
         })?;
         settings.agree(kind, &shared.local.queue)?;
@@ -83,19 +83,19 @@ impl SemaphoreHandle {
 
     /// Takes all of `number` leases or none. `None`: somebody else was ahead, or has them.
     fn take(&self, number: u32, ask: Ask<'_>) -> Result<Option<Held>> {
-        let Ask { mode, limit, wait } = ask;
+        let Ask { mode, limit, tally } = ask;
         if limit.is_cancelled() {
             return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
         self.check(number, ask)?;
         let leases = &self.shared.leases;
-        let call = Call::new(wait.call, self.settings.session.core(), leases.count.path(), limit)
+        let call = Call::new(tally.call, self.settings.session.core(), leases.count.path(), limit)
             .reporting(WhoHolds {
                 dir: leases.dir(),
                 names: rule::all_holders,
                 after: self.settings.warn_waiting_after,
             });
-        let request = LeaseRequest { call: &call, number, mode, data: &self.settings.data, wait };
+        let request = LeaseRequest { call: &call, number, mode, data: &self.settings.data, tally };
         let mut slice = self.settings.operation_timeout() / 2;
         loop {
             if mode == Mode::Try && self.shared.leases.is_full(&request)? {
@@ -107,7 +107,7 @@ impl SemaphoreHandle {
             // longer.
             let may_wait = mode == Mode::Wait;
             let until = if may_wait { limit } else { limit.or_at(Instant::now() + slice) };
-            let passage = match self.enter(Ask { mode, limit: until, wait }) {
+            let passage = match self.enter(Ask { mode, limit: until, tally }) {
                 Ok(Some(passage)) => passage,
                 Ok(None) if may_wait || limit.is_past() => return Ok(None),
                 Ok(None) => {
@@ -128,7 +128,7 @@ impl SemaphoreHandle {
             match self.shared.leases.take(&request, &passage.local_hold.node, &local.losses) {
                 Ok(leases) => {
                     drop(passage);
-                    return Ok(self.held(leases, wait));
+                    return Ok(self.held(leases, tally));
                 }
                 Err(Stop::Busy) => return Ok(None),
                 Err(Stop::Fail(e)) => return Err(e),
@@ -140,7 +140,7 @@ impl SemaphoreHandle {
     /// A request for more permits than there are could wait for ever: that is an error. A request
     /// for one may wait: there may be none for a while. For one permit the number needs no read
     /// once it was compared.
-    fn check(&self, number: u32, Ask { limit, wait, .. }: Ask<'_>) -> Result<()> {
+    fn check(&self, number: u32, Ask { limit, tally, .. }: Ask<'_>) -> Result<()> {
         if number == 0 {
             let reason = "0 permits cannot be held".to_owned();
             return Err(Error::InvalidConfig { what: "number of permits", reason });
@@ -151,9 +151,9 @@ impl SemaphoreHandle {
         if limit.is_past() {
             // Nothing is known of others yet, so this is an error.
             let (core, path) = (self.settings.session.core(), &self.settings.path);
-            return end_of_time(wait.call, core, path, || false);
+            return end_of_time(tally.call, core, path, || false);
         }
-        let permits = self.number(wait.call.op, &limit)?;
+        let permits = self.number(tally.call.op, &limit)?;
         if number > 1 && number > permits {
             return Err(leases::too_many(&self.settings.path, number, permits));
         }
@@ -162,7 +162,7 @@ impl SemaphoreHandle {
 
     /// Takes the mutex, for a caller that wants leases.
     fn enter(&self, ask: Ask<'_>) -> Result<Option<Passage<'_>>> {
-        let Ask { mode: caller, limit, wait } = ask;
+        let Ask { mode: caller, limit, tally } = ask;
         let request = LocalRequest {
             session: &self.settings.session,
             path: &self.settings.path,
@@ -174,7 +174,7 @@ impl SemaphoreHandle {
             warn_after: self.settings.warn_waiting_after,
             // A hold of the mutex in this process does not show that the leases are taken.
             is_held_here: &|| false,
-            wait,
+            tally,
         };
         let local_hold =
             self.shared.local.hold(&request, Kind::Lock).map_err(|e| self.of_ours(e))?;
@@ -193,18 +193,18 @@ impl SemaphoreHandle {
     }
 
     /// One hold of leases that were taken together. `None` for no leases, which nobody requests.
-    fn held(&self, leases: Vec<HeldNode>, wait: &WaitRecord<'_>) -> Option<Held> {
+    fn held(&self, leases: Vec<HeldNode>, tally: &CallTally<'_>) -> Option<Held> {
         let (session, shared) = (self.settings.session.clone(), self.shared.clone());
         leases.iter().for_each(|lease| lease.bind(&self.settings.bounds));
         let mut leases = leases.into_iter();
         let first = leases.next()?;
         let others: Vec<HeldNode> = leases.collect();
-        let record = wait.acquired(&first, &others);
-        Some(Held::new(Arc::new(PermitHold { session, _common: shared, first, others, record })))
+        let tally = tally.acquired(&first, &others);
+        Some(Held::new(Arc::new(PermitHold { session, _common: shared, first, others, tally })))
     }
 
     pub(super) fn stats(&self) -> LockStats {
-        self.shared.record.stats()
+        self.shared.tally.stats()
     }
 
     /// The number of permits at the server.
@@ -290,8 +290,8 @@ impl Acquire for Permits {
         &self.lock.settings
     }
 
-    fn record(&self) -> &Arc<LockRecord> {
-        &self.lock.shared.record
+    fn tally(&self) -> &Arc<LockTally> {
+        &self.lock.shared.tally
     }
 
     fn take(&self, ask: Ask<'_>) -> Result<Option<Held>> {
@@ -331,7 +331,7 @@ struct PermitHold {
     _common: Shared<SharedSemaphore>,
     first: HeldNode,
     others: Vec<HeldNode>,
-    record: HoldRecord,
+    tally: HoldTally,
 }
 
 impl Hold for PermitHold {
@@ -348,7 +348,7 @@ impl Hold for PermitHold {
     }
 
     fn release(&self, wait: bool) -> Release {
-        self.record.released(&self.first);
+        self.tally.released(&self.first);
         self.first.begin_release_with(&self.others, wait)
     }
 }

@@ -103,7 +103,7 @@ impl ZkSemaphoreMutex {
     /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing.
     /// See [`LockStats`](crate::LockStats).
     pub fn stats(&self) -> crate::LockStats {
-        self.permit.record().stats()
+        self.permit.tally().stats()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::queue::Queue;
 use crate::session::ZkSession;
 use crate::session::generation::{Folder, Generation, SPAN};
 use crate::queue::HoldBounds;
-use crate::stats::WaitRecord;
+use crate::stats::CallTally;
 use crate::wait::{Mode, UserCall};
 use crate::world::{HashSet, JoinHandle, advance, explore_up_to, spawn};
 
@@ -60,7 +60,7 @@ impl Stage {
                 bounds: HoldBounds { max, ..HoldBounds::default() },
                 warn_after: Duration::MAX,
                 is_held_here: &|| false,
-                wait: &WaitRecord { call: &UserCall::new("lock") },
+                tally: &CallTally { call: &UserCall::new("lock") },
             }, Kind::Lock)
             .unwrap()
             .expect("this wait cannot end in another way");

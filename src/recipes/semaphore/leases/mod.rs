@@ -19,7 +19,7 @@ use crate::queue::{Call, Contender, Step, Stop, name, query};
 use crate::session::acl::Acl;
 use crate::session::core::Core;
 use crate::session::generation::{Answers, CallError, Generation, Listing, Node, Operation, Reply};
-use crate::stats::WaitRecord;
+use crate::stats::CallTally;
 use crate::wait::Mode;
 use crate::world::HashSet;
 use zk_wire::path;
@@ -38,7 +38,7 @@ pub(crate) struct LeaseRequest<'a> {
     pub(crate) number: u32,
     pub(crate) mode: Mode,
     pub(crate) data: &'a [u8],
-    pub(crate) wait: &'a WaitRecord<'a>,
+    pub(crate) tally: &'a CallTally<'a>,
 }
 
 /// The error for a request for more permits than there are.

@@ -224,7 +224,7 @@ impl<'a> Taking<'a> {
         match room {
             Some(room) if room >= 0 => Ok(true),
             Some(_) => {
-                self.request.wait.contended();
+                self.request.tally.contended();
                 Ok(false)
             }
             None => {
