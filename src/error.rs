@@ -76,7 +76,7 @@ pub enum Error {
         why: &'static str,
     },
     /// The clients of one semaphore do not have the same number of permits in their settings.
-    InconsistentLeases {
+    InconsistentPermits {
         /// The semaphore's path.
         path: String,
         /// The number in the settings of this client.
@@ -203,7 +203,7 @@ impl Error {
     /// | [`Unavailable`](Self::Unavailable) | yes | try again after a pause. A call with a fixed deadline ([`Wait::until`](crate::Wait::until)) needs a new one: after its deadline the same call never succeeds |
     /// | [`Lost`](Self::Lost) | no | stop what the lock protects, drop its guards; then lock again |
     /// | [`WouldDeadlock`](Self::WouldDeadlock) | no | correct the program |
-    /// | [`InconsistentLeases`](Self::InconsistentLeases) | no | set the same number in all clients |
+    /// | [`InconsistentPermits`](Self::InconsistentPermits) | no | set the same number in all clients |
     /// | [`Cancelled`](Self::Cancelled) | no | stop: the program has cancelled the wait |
     /// | [`Closed`](Self::Closed) | no | connect a new session |
     /// | [`Forked`](Self::Forked) | no | connect a session in this process |
@@ -245,7 +245,7 @@ impl Error {
             | Error::NoAuth { .. }
             | Error::Lost { .. }
             | Error::WouldDeadlock { .. }
-            | Error::InconsistentLeases { .. }
+            | Error::InconsistentPermits { .. }
             | Error::Cancelled { .. }
             | Error::Closed { .. }
             | Error::Forked { .. } => false,
@@ -362,7 +362,7 @@ impl fmt::Display for Error {
                 "{path}: the lock is lost, {reason}; stop the work that it protects, drop its guards and lock again"
             ),
             Error::WouldDeadlock { path, why } => write!(f, "{path}: {why}"),
-            Error::InconsistentLeases { path, ours, theirs } => write!(
+            Error::InconsistentPermits { path, ours, theirs } => write!(
                 f,
                 "semaphore {path}: its node says {theirs} permits, and the settings of this client say {ours}; set the same number in all clients, \
                  or change the node's number with set_permits()"
@@ -419,7 +419,7 @@ mod tests {
             unavailable(Cause::Resources(reason)),
             Error::Lost { path: path.clone(), reason: LossReason::LeaseExpired },
             Error::WouldDeadlock { path: path.clone(), why: "why" },
-            Error::InconsistentLeases { path: path.clone(), ours: 1, theirs: 2 },
+            Error::InconsistentPermits { path: path.clone(), ours: 1, theirs: 2 },
             Error::Cancelled { path: path.clone() },
             Error::Closed { op, path: path.clone() },
             Error::Forked { op, path: path.clone() },

@@ -88,7 +88,7 @@ fn names(bytes: &[u8]) {
         assert_eq!(name::parse(child), parse_slowly(child), "{child:?}");
         let number = name::number(child);
         assert!(number == 0 || child.ends_with(&number.to_string()), "{child:?}");
-        assert!(child.contains(name::lease_id(child)));
+        assert!(child.contains(name::permit_id(child)));
         let joined = path::join("/l", child);
         if path::check(&joined).is_ok() && !child.contains('/') {
             assert_eq!((path::parent(&joined), path::name(&joined)), ("/l", *child));

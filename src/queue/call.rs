@@ -23,7 +23,7 @@ use crate::wait::UserCall;
 use crate::world::Instant;
 use zk_wire::path;
 
-/// A call that takes a lock and may wait for it: in a queue, for leases, or for the one node of an
+/// A call that takes a lock and may wait for it: in a queue, for permits, or for the one node of an
 /// exclusive lock.
 pub(crate) struct Call<'a> {
     pub(crate) of: &'a UserCall,

@@ -91,7 +91,7 @@ const MARKS: [(&str, Layout, Kind); 6] = [
 const PROTECTED: &str = "_c_";
 
 /// Parses a child's name. `None`: it is no contender's name, of either family; for example a
-/// lease's, or unknown.
+/// permit's, or unknown.
 ///
 /// The id may be anything, because the clients named at [`Layout`] read only the mark. A contender
 /// that is missed would hold the lock together with us; a contender that is counted wrongly only
@@ -176,18 +176,18 @@ pub(crate) fn prefix(layout: Layout, kind: Kind, id: &str) -> String {
     }
 }
 
-/// The mark between the id and the number in the name of a semaphore's lease. Curator:
+/// The mark between the id and the number in the name of a permit's node. Curator:
 /// `InterProcessSemaphoreV2.LEASE_BASE_NAME`.
-const LEASE: &str = "-lease-";
+const PERMIT: &str = "-lease-";
 
-/// The name to create for a lease's node; ZooKeeper appends the number.
-pub(crate) fn lease_prefix(id: &str) -> String {
-    [PROTECTED, id, LEASE].concat()
+/// The name to create for a permit's node; ZooKeeper appends the number.
+pub(crate) fn permit_prefix(id: &str) -> String {
+    [PROTECTED, id, PERMIT].concat()
 }
 
-/// The id in the name of a lease's node; "" if there is none.
-pub(crate) fn lease_id(child: &str) -> &str {
-    child.split_once(LEASE).map_or("", |(head, _)| id(head))
+/// The id in the name of a permit's node; "" if there is none.
+pub(crate) fn permit_id(child: &str) -> &str {
+    child.split_once(PERMIT).map_or("", |(head, _)| id(head))
 }
 
 /// The number that ZooKeeper appended to a name; 0 if there is none.
@@ -231,12 +231,12 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_lease_has_an_id_and_is_no_contender() {
-        let child = format!("{}0000000012", lease_prefix(UUID));
+    fn the_name_of_a_permit_has_an_id_and_is_no_contender() {
+        let child = format!("{}0000000012", permit_prefix(UUID));
         assert_eq!(child, format!("_c_{UUID}-lease-0000000012"));
-        assert_eq!((lease_id(&child), number(&child), parse(&child)), (UUID, 12, None));
+        assert_eq!((permit_id(&child), number(&child), parse(&child)), (UUID, 12, None));
         for other in ["lease-0000000001", "_c_x-lease-0000000001", "é", ""] {
-            assert_eq!((lease_id(other), parse(other)), ("", None), "{other}");
+            assert_eq!((permit_id(other), parse(other)), ("", None), "{other}");
         }
         assert_eq!((number("lease"), number("é3"), number("99999999999999999999")), (0, 3, 0));
     }

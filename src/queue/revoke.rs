@@ -66,9 +66,9 @@ impl ZkSession {
     }
 }
 
-/// Only such a node may be written over. A semaphore's lease is one too.
+/// Only such a node may be written over. A permit's node is one too.
 fn is_contender(name: &str) -> bool {
-    name::parse(name).is_some() || !name::lease_id(name).is_empty()
+    name::parse(name).is_some() || !name::permit_id(name).is_empty()
 }
 
 fn revoke(core: &Core, path: &str) -> Result<Option<Vec<u8>>> {

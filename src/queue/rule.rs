@@ -243,8 +243,8 @@ mod tests {
         assert_eq!(super::holders(&[]), [""; 0]);
         assert_eq!(super::holders(&names), [names[3], names[1]]);
         assert_eq!(super::holders(&[names[2], names[0], "junk"]), [names[0]]);
-        let leases = ["_c_b-lease-0000000003", "_c_a-lease-0000000012", "_c_c-lease-0000000001"];
-        assert_eq!(all_holders(&leases), [leases[2], leases[0], leases[1]]);
+        let permits = ["_c_b-lease-0000000003", "_c_a-lease-0000000012", "_c_c-lease-0000000001"];
+        assert_eq!(all_holders(&permits), [permits[2], permits[0], permits[1]]);
     }
 
     fn child(layout: Layout, kind: Kind, sequence: i64) -> String {

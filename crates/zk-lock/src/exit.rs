@@ -70,7 +70,7 @@ impl From<Error> for Failure {
                 "{op} {path}: the ACL of this node, or of its parent, does not allow it; give \
                  credentials that it names with --auth"
             ),
-            Error::InconsistentLeases { path, ours, theirs } => format!(
+            Error::InconsistentPermits { path, ours, theirs } => format!(
                 "the semaphore {path} has {theirs} permits, and --of says {ours}: leave --of out \
                  to go by the number that stands there"
             ),
@@ -86,7 +86,7 @@ fn classify(error: &Error) -> (u8, &'static str) {
         Error::InvalidPath { .. }
         | Error::InvalidConfig { .. }
         | Error::WouldDeadlock { .. }
-        | Error::InconsistentLeases { .. } => (USAGE, "usage"),
+        | Error::InconsistentPermits { .. } => (USAGE, "usage"),
         Error::Unavailable { cause: Cause::Resources(_), .. } => (SYSTEM, "system"),
         Error::Connect { .. } | Error::Unavailable { .. } => (UNREACHABLE, "unreachable"),
         Error::Auth { .. } | Error::NoAuth { .. } => (DENIED, "denied"),

@@ -85,7 +85,7 @@ impl Observer {
     /// A call for so many permits, or for their number, has given this error.
     pub fn refuses_permits(&self, place: &Place, wanted: u32, e: &Error, asked: Moment) {
         match e {
-            Error::InconsistentLeases { theirs, .. } => self.has_permits(place, *theirs, asked),
+            Error::InconsistentPermits { theirs, .. } => self.has_permits(place, *theirs, asked),
             Error::InvalidConfig { .. } => {
                 let is_so = |permits: Option<u32>| permits.is_some_and(|permits| permits < wanted);
                 self.permits(place, is_so, || format!("{wanted} are more than it has"), asked);

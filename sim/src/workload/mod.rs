@@ -231,7 +231,7 @@ impl Lock {
                     let made = build!(place, ZkSemaphore::builder(session, path, told));
                     match made.permits() {
                         // Another client has changed the number, and this error reports it.
-                        Err(Error::InconsistentLeases { theirs, .. }) => told = theirs,
+                        Err(Error::InconsistentPermits { theirs, .. }) => told = theirs,
                         Err(e) => return Err(e),
                         Ok(_) => break Lock::Semaphore(made),
                     }
@@ -328,7 +328,7 @@ fn work(worker: &mut Worker, session: &ZkSession) {
             loop {
                 match Lock::new(session, place) {
                     Ok(lock) => return Some(lock),
-                    Err(Error::Unavailable { .. } | Error::InconsistentLeases { .. }) => {}
+                    Err(Error::Unavailable { .. } | Error::InconsistentPermits { .. }) => {}
                     Err(e) => {
                         fail("wrong error", format!("{}: no lock: {e}", place.path));
                         return None;

@@ -137,7 +137,7 @@ lock_calls! {
     /// * [`Error::WouldDeadlock`], at once, when this thread holds a member already.
     /// * [`Error::Lost`] when this thread held a member before and lost it, and its guards still
     ///   live, or when a member was lost while the call waited for another.
-    /// * [`Error::InvalidConfig`] and [`Error::InconsistentLeases`] when a semaphore refuses, as
+    /// * [`Error::InvalidConfig`] and [`Error::InconsistentPermits`] when a semaphore refuses, as
     ///   [`ZkSemaphore::acquire_many`](crate::ZkSemaphore::acquire_many) says.
     ;
 

@@ -1,9 +1,9 @@
-//! A semaphore as this process sees it: the way of its threads through the mutex to the leases.
+//! A semaphore as this process sees it: the way of its threads through the mutex to the permits.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::leases::{self, Count, LeaseRequest, Leases};
+use super::permits::{self, Count, PermitRequest, Permits};
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
 use crate::local::lock::{LocalHold, LocalLock};
@@ -36,9 +36,9 @@ pub(crate) struct SemaphoreHandle {
 
 /// What all semaphores of one path on one session share.
 struct SharedSemaphore {
-    /// The mutex. Its holder releases it when it has its leases.
+    /// The mutex. Its holder releases it when it has its permits.
     local: LocalLock,
-    leases: Leases,
+    permits: Permits,
     tally: Arc<LockTally>,
 }
 
@@ -55,7 +55,7 @@ impl SemaphoreHandle {
             let mutex = if is_fixed { mutex } else { mutex.below(Count::maker(&count)) };
             SharedSemaphore {
                 local: LocalLock::new(mutex),
-                leases: Leases::new(&dir, settings.acl.clone(), count),
+                permits: Permits::new(&dir, settings.acl.clone(), count),
                 tally: settings.tally(if is_fixed { "semaphore_mutex" } else { "semaphore" }),
             }
         })?;
@@ -68,10 +68,10 @@ impl SemaphoreHandle {
     /// be this user's number; from then on the server's counts.
     fn number(&self, op: &'static str, limit: &Limit<'_>) -> Result<u32> {
         let ours = self.settings.permits;
-        let theirs = self.shared.leases.permits(op, self.settings.session.core(), ours, limit)?;
+        let theirs = self.shared.permits.number(op, self.settings.session.core(), ours, limit)?;
         // 0 is a pause: every client waits until the number is raised.
         if theirs != ours && theirs != 0 && !self.has_agreed.load(Ordering::Acquire) {
-            return Err(Error::InconsistentLeases {
+            return Err(Error::InconsistentPermits {
                 path: self.settings.path.clone(),
                 ours,
                 theirs,
@@ -81,24 +81,24 @@ impl SemaphoreHandle {
         Ok(theirs)
     }
 
-    /// Takes all of `number` leases or none. `None`: somebody else was ahead, or has them.
+    /// Takes all of `number` permits or none. `None`: somebody else was ahead, or has them.
     fn take(&self, number: u32, ask: Ask<'_>) -> Result<Option<Held>> {
         let Ask { mode, limit, tally } = ask;
         if limit.is_cancelled() {
             return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
         self.check(number, ask)?;
-        let leases = &self.shared.leases;
-        let call = Call::new(tally.call, self.settings.session.core(), leases.count.path(), limit)
+        let permits = &self.shared.permits;
+        let call = Call::new(tally.call, self.settings.session.core(), permits.count.path(), limit)
             .reporting(WhoHolds {
-                dir: leases.dir(),
+                dir: permits.dir(),
                 names: rule::all_holders,
                 after: self.settings.warn_waiting_after,
             });
-        let request = LeaseRequest { call: &call, number, mode, data: &self.settings.data, tally };
+        let request = PermitRequest { call: &call, number, mode, data: &self.settings.data, tally };
         let mut slice = self.settings.operation_timeout() / 2;
         loop {
-            if mode == Mode::Try && self.shared.leases.is_full(&request)? {
+            if mode == Mode::Try && self.shared.permits.is_full(&request)? {
                 return Ok(None);
             }
             // A caller that only tries must not fail because another caller passes through the
@@ -125,10 +125,10 @@ impl SemaphoreHandle {
             // Behind the wait for the mutex the time of the policy begins anew.
             call.progress();
             let local = &self.shared.local;
-            match self.shared.leases.take(&request, &passage.local_hold.node, &local.losses) {
-                Ok(leases) => {
+            match self.shared.permits.take(&request, &passage.local_hold.node, &local.losses) {
+                Ok(permits) => {
                     drop(passage);
-                    return Ok(self.held(leases, tally));
+                    return Ok(self.held(permits, tally));
                 }
                 Err(Stop::Busy) => return Ok(None),
                 Err(Stop::Fail(e)) => return Err(e),
@@ -155,12 +155,12 @@ impl SemaphoreHandle {
         }
         let permits = self.number(tally.call.op, &limit)?;
         if number > 1 && number > permits {
-            return Err(leases::too_many(&self.settings.path, number, permits));
+            return Err(permits::too_many(&self.settings.path, number, permits));
         }
         Ok(())
     }
 
-    /// Takes the mutex, for a caller that wants leases.
+    /// Takes the mutex, for a caller that wants permits.
     fn enter(&self, ask: Ask<'_>) -> Result<Option<Passage<'_>>> {
         let Ask { mode: caller, limit, tally } = ask;
         let request = LocalRequest {
@@ -172,7 +172,7 @@ impl SemaphoreHandle {
             data: &self.settings.data,
             bounds: HoldBounds::default(),
             warn_after: self.settings.warn_waiting_after,
-            // A hold of the mutex in this process does not show that the leases are taken.
+            // A hold of the mutex in this process does not show that the permits are taken.
             is_held_here: &|| false,
             tally,
         };
@@ -192,13 +192,13 @@ impl SemaphoreHandle {
         }
     }
 
-    /// One hold of leases that were taken together. `None` for no leases, which nobody requests.
-    fn held(&self, leases: Vec<HeldNode>, tally: &CallTally<'_>) -> Option<Held> {
+    /// One hold of permits that were taken together. `None` for no permits, which nobody requests.
+    fn held(&self, permits: Vec<HeldNode>, tally: &CallTally<'_>) -> Option<Held> {
         let (session, shared) = (self.settings.session.clone(), self.shared.clone());
-        leases.iter().for_each(|lease| lease.bind(&self.settings.bounds));
-        let mut leases = leases.into_iter();
-        let first = leases.next()?;
-        let others: Vec<HeldNode> = leases.collect();
+        permits.iter().for_each(|permit| permit.bind(&self.settings.bounds));
+        let mut permits = permits.into_iter();
+        let first = permits.next()?;
+        let others: Vec<HeldNode> = permits.collect();
         let tally = tally.acquired(&first, &others);
         Some(Held::new(Arc::new(PermitHold { session, _common: shared, first, others, tally })))
     }
@@ -214,7 +214,7 @@ impl SemaphoreHandle {
 
     /// The number of permits as it was seen last.
     pub(super) fn known_permits(&self) -> u32 {
-        self.shared.leases.count.known()
+        self.shared.permits.count.known()
     }
 
     pub(super) fn set_permits(&self, permits: u32) -> Result<()> {
@@ -223,7 +223,7 @@ impl SemaphoreHandle {
         // noted before the request: if its answer is lost, the number may have changed, and this
         // handle must go on with the new one.
         self.has_agreed.store(true, Ordering::Release);
-        if self.shared.leases.set_permits(self.settings.session.core(), permits, &limit)? {
+        if self.shared.permits.set_number(self.settings.session.core(), permits, &limit)? {
             return Ok(());
         }
         let reason = format!(
@@ -233,25 +233,25 @@ impl SemaphoreHandle {
         Err(Error::InvalidConfig { what: "number of permits", reason })
     }
 
-    /// The holders of leases.
+    /// The holders of permits.
     pub(super) fn holders(&self) -> Result<Vec<Contender>> {
-        let (core, leases) = (self.settings.session.core(), &self.shared.leases);
-        let folder = Folder { dir: leases.dir(), choose: &all };
-        let nodes = snapshot("holders", core, leases.count.path(), &[folder])?.pop();
-        Ok(below("leases", leases.holders(nodes.unwrap_or_default())))
+        let (core, permits) = (self.settings.session.core(), &self.shared.permits);
+        let folder = Folder { dir: permits.dir(), choose: &all };
+        let nodes = snapshot("holders", core, permits.count.path(), &[folder])?.pop();
+        Ok(below(permits::FOLDER, permits.holders(nodes.unwrap_or_default())))
     }
 
-    /// The holders of leases, and behind them the contenders for the mutex.
+    /// The holders of permits, and behind them the contenders for the mutex.
     pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
-        let (core, leases) = (self.settings.session.core(), &self.shared.leases);
+        let (core, permits) = (self.settings.session.core(), &self.shared.permits);
         let queue = &self.shared.local.queue;
         let waiting = |children: &[&str]| queue.choose(children, |_| ());
         let folders = [
-            Folder { dir: leases.dir(), choose: &all },
+            Folder { dir: permits.dir(), choose: &all },
             Folder { dir: queue.dir(), choose: &waiting },
         ];
-        let mut nodes = snapshot("contenders", core, leases.count.path(), &folders)?.into_iter();
-        let mut all = below("leases", leases.holders(nodes.next().unwrap_or_default()));
+        let mut nodes = snapshot("contenders", core, permits.count.path(), &folders)?.into_iter();
+        let mut all = below(permits::FOLDER, permits.holders(nodes.next().unwrap_or_default()));
         let waiting = queue.ordered(nodes.next().unwrap_or_default(), |_| ());
         all.extend(below("locks", waiting));
         Ok(all)
@@ -264,26 +264,30 @@ impl SemaphoreHandle {
         if let Some(name) = name.strip_prefix("locks/") {
             return self.shared.local.queue.revoke(core, name);
         }
-        let name = name.strip_prefix("leases/").unwrap_or(name);
-        revoke_contender(core, &path::join(&self.settings.dir(), "leases"), name)
+        let name = name.rsplit_once('/').filter(|(dir, _)| *dir == permits::FOLDER);
+        revoke_contender(
+            core,
+            self.shared.permits.dir(),
+            name.map_or(&contender.name, |(_, name)| name),
+        )
     }
 }
 
 /// A number of permits, to be taken together.
 #[derive(Clone)]
-pub(crate) struct Permits {
+pub(crate) struct ManyPermits {
     pub(super) lock: Arc<SemaphoreHandle>,
     pub(super) number: u32,
 }
 
-impl Acquire for Permits {
+impl Acquire for ManyPermits {
     fn kind(&self) -> &'static str {
         self.lock.kind
     }
 
     fn op(&self) -> &'static str {
         // A semaphore of a fixed number is a mutex.
-        if self.lock.shared.leases.count.is_fixed() { "lock" } else { "acquire" }
+        if self.lock.shared.permits.count.is_fixed() { "lock" } else { "acquire" }
     }
 
     fn settings(&self) -> &Settings {
@@ -299,7 +303,7 @@ impl Acquire for Permits {
     }
 }
 
-/// Any child of the leases' folder counts as a lease.
+/// Any child of the permits' folder counts as a permit.
 fn all(children: &[&str]) -> Vec<String> {
     children.iter().map(|child| (*child).to_owned()).collect()
 }

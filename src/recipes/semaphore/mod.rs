@@ -1,17 +1,17 @@
 //! `ZkSemaphore`: all threads of all processes together hold at most so many permits at a time.
 //!
 //! This file has the public types and their documentation. Programs call it, and it passes each
-//! call on to `lock.rs`. `leases/` counts the permits and guarantees that there are never too many.
+//! call on to `lock.rs`. `permits/` counts the permits and guarantees that there are never too many.
 //! `mutex.rs` is `ZkSemaphoreMutex`, a semaphore with one permit.
 
-mod leases;
 mod lock;
 mod mutex;
+mod permits;
 
 use std::fmt;
 use std::sync::Arc;
 
-use self::lock::{Permits, SemaphoreHandle};
+use self::lock::{ManyPermits, SemaphoreHandle};
 pub use self::mutex::{ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 use crate::error::{Error, Result};
 use crate::recipes::calls::{Acquire, contender_calls, lock_calls};
@@ -63,7 +63,7 @@ use crate::wait::Wait;
 /// * If the node does not exist, or its data is empty, the call writes the number that was given to
 ///   `new`.
 /// * If the node has another number, and that is not 0, the call gives
-///   [`Error::InconsistentLeases`].
+///   [`Error::InconsistentPermits`].
 /// * If the data is no number, it is left as it is, with a warning in the log. Then each process
 ///   goes by the number that it saw last or that was given to `new`, so give the same number to
 ///   all.
@@ -214,8 +214,8 @@ impl ZkSemaphore {
     }
 
     /// The way to take so many permits together.
-    pub(crate) fn many(&self, number: u32) -> Permits {
-        Permits { lock: self.lock.clone(), number }
+    pub(crate) fn many(&self, number: u32) -> ManyPermits {
+        ManyPermits { lock: self.lock.clone(), number }
     }
 }
 
@@ -226,7 +226,7 @@ lock_calls! {
     /// Blocks until there is a permit for this call.
     acquire
     errors:
-    /// * [`Error::InconsistentLeases`] when this is the first use of this `ZkSemaphore`, and the
+    /// * [`Error::InconsistentPermits`] when this is the first use of this `ZkSemaphore`, and the
     ///   number in its node is neither 0 nor the number that was given to [`new`](Self::new).
     ;
 

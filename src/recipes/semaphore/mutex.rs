@@ -1,7 +1,7 @@
 //! `ZkSemaphoreMutex`: of all threads of all processes, one holds the lock at a time. Its guard may
 //! go to another thread. It is a semaphore with one permit, and adds no protocol of its own.
 
-use super::lock::{Permits, SemaphoreHandle};
+use super::lock::{ManyPermits, SemaphoreHandle};
 #[cfg(doc)]
 use crate::LockBuilder;
 use crate::recipes::calls::{Acquire, contender_calls, lock_at_a_path, lock_calls};
@@ -58,13 +58,13 @@ use crate::recipes::guard::guard;
 /// * The node at the path has the number `1` in its data, as that of a
 ///   [`ZkSemaphore`](crate::ZkSemaphore) with one permit. If it has another number, the path
 ///   belongs to another semaphore, and [`lock`](Self::lock) gives
-///   [`Error::InconsistentLeases`](crate::Error::InconsistentLeases).
+///   [`Error::InconsistentPermits`](crate::Error::InconsistentPermits).
 ///
 /// Source: Curator's `InterProcessSemaphoreMutex`, which is an `InterProcessSemaphoreV2` with one
-/// lease.
+/// permit.
 #[derive(Clone)]
 pub struct ZkSemaphoreMutex {
-    pub(crate) permit: Permits,
+    pub(crate) permit: ManyPermits,
 }
 
 guard! {
@@ -77,7 +77,7 @@ lock_at_a_path! {
     ZkSemaphoreMutex, |mutex| mutex.permit.lock,
     made by |settings| {
         let lock = SemaphoreHandle::new(settings, "semaphore mutex", true)?.into();
-        Ok(ZkSemaphoreMutex { permit: Permits { lock, number: 1 } })
+        Ok(ZkSemaphoreMutex { permit: ManyPermits { lock, number: 1 } })
     },
     HasGuards, HandsOver
 }
@@ -90,7 +90,7 @@ lock_calls! {
     /// no other thread drops that guard.
     lock
     errors:
-    /// * [`Error::InconsistentLeases`](crate::Error::InconsistentLeases) when the path is that of a
+    /// * [`Error::InconsistentPermits`](crate::Error::InconsistentPermits) when the path is that of a
     ///   semaphore with another number of permits.
     ;
 
@@ -116,7 +116,7 @@ contender_calls! {
     contenders;
 
     /// The contender that holds the lock, in any process. The list is empty if nobody holds the
-    /// lock. Costs a listing behind a `sync`, and a read for each lease.
+    /// lock. Costs a listing behind a `sync`, and a read for each permit.
     holders;
 
     /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) says what follows, and what this

@@ -157,9 +157,9 @@ fn a_number_of_permits_that_was_set_counts_at_once() {
     until_queue(&behind.at, LEASES, 0);
     let theirs = ZkSemaphore::new(&behind.theirs, LIMIT, 10).unwrap();
     let refused = theirs.permits().unwrap_err();
-    assert!(matches!(refused, Error::InconsistentLeases { ours: 10, theirs: 5, .. }));
+    assert!(matches!(refused, Error::InconsistentPermits { ours: 10, theirs: 5, .. }));
 
-    // Not `InconsistentLeases`, though this client was made for the new number.
+    // Not `InconsistentPermits`, though this client was made for the new number.
     let set = |number| move || ours.set_permits(number).unwrap();
     let taken = behind.ask(number(), set(10), |()| theirs.try_acquire().map(|got| got.is_some()));
     assert!(matches!(taken, Ok(true)), "{taken:?}");

@@ -282,7 +282,7 @@ fn first_use_writes_the_number_of_the_one_that_is_used() {
     let used = ZkSemaphore::new(&session, PATH, 4).unwrap();
     assert_eq!(used.acquire().map(drop), Ok(()));
     assert_eq!((used.permits(), data(&at)), (Ok(4), b"4".to_vec()));
-    assert!(matches!(unused.permits(), Err(Error::InconsistentLeases { ours: 8, theirs: 4, .. })));
+    assert!(matches!(unused.permits(), Err(Error::InconsistentPermits { ours: 8, theirs: 4, .. })));
 }
 
 fn number_is_written_at_the_first_use_and_others_are_refused_at_theirs() {
@@ -303,7 +303,7 @@ fn number_is_written_at_the_first_use_and_others_are_refused_at_theirs() {
             let refused = said.unwrap_err();
             assert_eq!(
                 refused,
-                Error::InconsistentLeases { path: PATH.into(), ours: 4, theirs: 3 }
+                Error::InconsistentPermits { path: PATH.into(), ours: 4, theirs: 3 }
             );
             let said = refused.to_string();
             assert!(
@@ -311,7 +311,10 @@ fn number_is_written_at_the_first_use_and_others_are_refused_at_theirs() {
                 "{said}"
             );
         }
-        assert!(matches!(told_another.permits(), Err(Error::InconsistentLeases { theirs: 3, .. })));
+        assert!(matches!(
+            told_another.permits(),
+            Err(Error::InconsistentPermits { theirs: 3, .. })
+        ));
     }
     until_nothing_left(&at);
     // A client that sets the number knows it, whatever number it was made with. Later changes count
@@ -425,7 +428,7 @@ fn data_that_is_no_number_is_ignored_and_left() {
         // In one session the mistake can still be noticed.
         let refused = ZkSemaphore::new(&ours, PATH, 5).and_then(|semaphore| semaphore.permits());
         assert!(
-            matches!(refused, Err(Error::InconsistentLeases { ours: 5, theirs: 2, .. })),
+            matches!(refused, Err(Error::InconsistentPermits { ours: 5, theirs: 2, .. })),
             "{refused:?}"
         );
         drop(second);
@@ -757,7 +760,7 @@ fn semaphore_mutex_refuses_a_semaphore_of_another_number() {
     for said in
         [mutex.lock().map(drop), mutex.try_lock().map(drop), mutex.lock_timeout(SOON).map(drop)]
     {
-        assert_eq!(said, Err(Error::InconsistentLeases { path: PATH.into(), ours: 1, theirs: 3 }));
+        assert_eq!(said, Err(Error::InconsistentPermits { path: PATH.into(), ours: 1, theirs: 3 }));
     }
     until_nothing_left(&at);
     set_data(&at, b"1");
@@ -768,7 +771,10 @@ fn semaphore_mutex_refuses_a_semaphore_of_another_number() {
         let other = ZkSemaphoreMutex::new(&theirs, PATH).unwrap();
         let waiter = spawn_waiting(scope, move || other.lock().map(drop));
         set_data(&at, b"2");
-        assert!(matches!(waiter.join().unwrap(), Err(Error::InconsistentLeases { theirs: 2, .. })));
+        assert!(matches!(
+            waiter.join().unwrap(),
+            Err(Error::InconsistentPermits { theirs: 2, .. })
+        ));
     });
     assert!(guard.is_held());
     drop(guard);

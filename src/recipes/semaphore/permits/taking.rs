@@ -1,9 +1,9 @@
-//! One request's way to a semaphore's leases: make the nodes, count the leases, wait, and be
+//! One request's way to a semaphore's permits: make the nodes, count the permits, wait, and be
 //! granted them.
 //!
-//! The algorithm is that of Curator's `InterProcessSemaphoreV2`. A client that wants leases takes
-//! the mutex `locks`, makes its nodes, and watches all leases until there are few enough. The count
-//! of nodes alone keeps the bound: among the clients that hold leases at one time, the one that
+//! The algorithm is that of Curator's `InterProcessSemaphoreV2`. A client that wants permits takes
+//! the mutex `locks`, makes its nodes, and watches all permits until there are few enough. The count
+//! of nodes alone keeps the bound: among the clients that hold permits at one time, the one that
 //! made its node last has counted the nodes of all others. The mutex is there because two waiting
 //! clients would count each other's nodes for ever. So a client that loses the mutex while it waits
 //! deletes its nodes and begins anew.
@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{LeaseRequest, Leases};
+use super::{PermitRequest, Permits};
 use crate::queue::HeldNode;
 use crate::queue::contender_node::ContenderNode;
 use crate::queue::name::{self, Layout};
@@ -22,7 +22,7 @@ use crate::wait::Mode;
 use crate::world::Instant;
 use zk_wire::path;
 
-const LEASES: u8 = 1;
+const PERMITS: u8 = 1;
 const COUNT: u8 = 2;
 const SESSION: u8 = 4;
 const MUTEX: u8 = 8;
@@ -35,24 +35,24 @@ const SAFETY_POLL: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 64;
 
 struct Taking<'a> {
-    leases: &'a Leases,
-    request: &'a LeaseRequest<'a>,
+    permits: &'a Permits,
+    request: &'a PermitRequest<'a>,
     mutex: &'a HeldNode,
     /// Notified when the mutex is lost.
     losses: &'a WatchRegistry<()>,
     notifier: Arc<Notifier>,
 }
 
-impl Leases {
-    /// Takes leases for the thread that holds `mutex`; `losses` is notified when that is lost.
+impl Permits {
+    /// Takes permits for the thread that holds `mutex`; `losses` is notified when that is lost.
     /// `Stop::Anew`: the mutex or the session is lost.
     pub(crate) fn take(
         &self,
-        request: &LeaseRequest<'_>,
+        request: &PermitRequest<'_>,
         mutex: &HeldNode,
         losses: &WatchRegistry<()>,
     ) -> Step<Vec<HeldNode>> {
-        let taking = Taking { leases: self, request, mutex, losses, notifier: Notifier::new() };
+        let taking = Taking { permits: self, request, mutex, losses, notifier: Notifier::new() };
         loop {
             match taking.begin() {
                 Err(Stop::Again | Stop::Anew) if mutex.loss().is_none() => {}
@@ -66,13 +66,13 @@ impl<'a> Taking<'a> {
     /// Makes our nodes, waits until they may be held, and is granted them.
     fn begin(&self) -> Step<Vec<HeldNode>> {
         let (generation, mut contenders, mut fits) = self.make()?;
-        // Register before the watches are set, and until all leases are held: an event may arrive
+        // Register before the watches are set, and until all permits are held: an event may arrive
         // before the answer to the read that sets its watch.
         let mask = |event| EventMask { gone: event, changed: event };
         let nodes = &generation.nodes;
-        let _leases = nodes.register(self.leases.dir.clone(), &self.notifier, mask(LEASES));
+        let _permits = nodes.register(self.permits.dir.clone(), &self.notifier, mask(PERMITS));
         let _count =
-            nodes.register(self.leases.count.path().to_owned(), &self.notifier, mask(COUNT));
+            nodes.register(self.permits.count.path().to_owned(), &self.notifier, mask(COUNT));
         let _session = self.call().core.changes.register((), &self.notifier, mask(SESSION));
         let _mutex = self.losses.register((), &self.notifier, mask(MUTEX));
         loop {
@@ -84,12 +84,12 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// Makes our nodes, all in one session, and counts the leases behind the last of them, in the
+    /// Makes our nodes, all in one session, and counts the permits behind the last of them, in the
     /// same flight. Gives whether they are few enough, or `None` if that count failed.
     fn make(&self) -> Step<(Arc<Generation>, Vec<ContenderNode>, Option<bool>)> {
-        let LeaseRequest { call, data, number, .. } = self.request;
+        let PermitRequest { call, data, number, .. } = self.request;
         let limit = &call.limit;
-        let Leases { dir, acl, .. } = self.leases;
+        let Permits { dir, acl, .. } = self.permits;
         let generation = call.connected()?;
         self.connected_still(&generation)?;
         let mut contenders = Vec::new();
@@ -102,11 +102,11 @@ impl<'a> Taking<'a> {
             let new_id = |_| name::new_id(Layout::Curator);
             let ids: Vec<String> = (0..missing.min(AT_ONCE)).map(new_id).collect();
             let prefixes: Vec<String> =
-                ids.iter().map(|id| path::join(dir, &name::lease_prefix(id))).collect();
+                ids.iter().map(|id| path::join(dir, &name::permit_prefix(id))).collect();
             let mode = CreateMode::EphemeralSequential;
             let create = |(id, prefix): (&String, _)| create_contender(prefix, id, mode, data, acl);
             let creates = ids.iter().zip(prefixes.iter().map(String::as_str)).map(create);
-            let count = is_last.then(|| self.leases.count_requests(false));
+            let count = is_last.then(|| self.permits.count_requests(false));
             let requests: Vec<_> =
                 creates.chain(count.into_iter().flatten().map(|read| (read, None))).collect();
             let flight = generation.flight(&requests, limit);
@@ -132,7 +132,7 @@ impl<'a> Taking<'a> {
                     continue;
                 }
                 None => {
-                    let room = self.leases.room_of(
+                    let room = self.permits.room_of(
                         self.request,
                         &generation,
                         &contenders,
@@ -150,8 +150,12 @@ impl<'a> Taking<'a> {
                 // The semaphore's node is made first: `make_parents` would make it as a container,
                 // which the server may delete.
                 Some(CallError::NoNode) => {
-                    let counted =
-                        self.leases.count.get(&generation, self.leases.count.known(), false, limit);
+                    let counted = self.permits.count.get(
+                        &generation,
+                        self.permits.count.known(),
+                        false,
+                        limit,
+                    );
                     match counted.and_then(|_| generation.make_parents(dir, acl, limit)) {
                         Ok(()) => continue,
                         Err(e) => e,
@@ -166,7 +170,7 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// Counts, and waits until our leases are among those that may be held. `fits` is the outcome
+    /// Counts, and waits until our permits are among those that may be held. `fits` is the outcome
     /// of the count behind their creates.
     fn advance(
         &self,
@@ -181,14 +185,14 @@ impl<'a> Taking<'a> {
         if self.request.mode == Mode::Try {
             return Err(Stop::Busy);
         }
-        debug!("{}: waiting until there are fewer leases", self.leases.dir);
+        debug!("{}: waiting until there are fewer permits", self.permits.dir);
         loop {
             self.notifier.clear(u8::MAX);
             self.connected_still(generation)?;
             let epoch = generation.epoch();
             if self.fits(generation, contenders, true)? {
-                // A lease that went since the count may have been ours.
-                if self.notifier.events() & LEASES == 0 {
+                // A permit that went since the count may have been ours.
+                if self.notifier.events() & PERMITS == 0 {
                     return Ok(());
                 }
                 continue;
@@ -204,7 +208,7 @@ impl<'a> Taking<'a> {
         while self.call().is_undisturbed(generation, epoch) {
             self.call().progress(); // our nodes are counted, and the watches are set
             match self.call().wait(generation, &self.notifier, poll)? {
-                Some(events) if events & (LEASES | COUNT | MUTEX) == 0 => {}
+                Some(events) if events & (PERMITS | COUNT | MUTEX) == 0 => {}
                 _ => break,
             }
         }
@@ -217,7 +221,7 @@ impl<'a> Taking<'a> {
         contenders: &[ContenderNode],
         watch: bool,
     ) -> Step<bool> {
-        self.judge(self.leases.room(self.request, generation, contenders, watch)?)
+        self.judge(self.permits.room(self.request, generation, contenders, watch)?)
     }
 
     fn judge(&self, room: Option<i64>) -> Step<bool> {
@@ -230,7 +234,7 @@ impl<'a> Taking<'a> {
             None => {
                 warn!(
                     "{}: our waiting node is gone (deleted by hand, or its session expired); making another",
-                    self.leases.dir
+                    self.permits.dir
                 );
                 Err(Stop::Anew)
             }
@@ -250,7 +254,7 @@ impl<'a> Taking<'a> {
                     }
                     Err(refused) => {
                         self.call()
-                            .renew(&refused, &contender.generation, &self.leases.dir)
+                            .renew(&refused, &contender.generation, &self.permits.dir)
                             .map_err(|stop| match stop {
                                 Stop::Again if !granted.is_empty() => Stop::Anew,
                                 stop => stop,
@@ -259,13 +263,13 @@ impl<'a> Taking<'a> {
                 }
             }
         }
-        // All or none: if one lease is lost already, the others are released.
+        // All or none: if one permit is lost already, the others are released.
         if granted.iter().any(|held_node: &HeldNode| !held_node.is_held()) {
             return Err(Stop::Anew);
         }
         // One of ours may have been deleted after the count: the event loop reads them now, and not
         // only when they have been held for a while.
-        if self.notifier.events() & LEASES != 0 {
+        if self.notifier.events() & PERMITS != 0 {
             granted.iter().for_each(HeldNode::watch_again);
         }
         granted.iter().for_each(|held_node| debug!("{}: held", held_node.path()));

@@ -1,7 +1,8 @@
-//! A semaphore's leases: the children of one znode. The data of another znode is the greatest
-//! number of leases that may be held at a time.
+//! A semaphore's permits: the children of one znode. At most as many are held as the semaphore's
+//! number says. (The folder and the nodes at the server have `lease` in their names. That is Curator's
+//! word for a permit, and its protocol.)
 //!
-//! `count.rs` knows that number, `taking.rs` takes leases for a caller that holds the semaphore's
+//! `count.rs` knows the number, `taking.rs` takes permits for a caller that holds the semaphore's
 //! mutex.
 
 mod count;
@@ -24,15 +25,18 @@ use crate::wait::Mode;
 use crate::world::HashSet;
 use zk_wire::path;
 
-pub(crate) struct Leases {
+/// The permits' folder at the server, below the semaphore's node.
+pub(super) const FOLDER: &str = "leases";
+
+pub(crate) struct Permits {
     pub(crate) count: Arc<Count>,
-    /// The full path of the leases' parent.
+    /// The full path of the permits' parent.
     dir: String,
     acl: Acl,
 }
 
-/// One request for leases.
-pub(crate) struct LeaseRequest<'a> {
+/// One request for permits.
+pub(crate) struct PermitRequest<'a> {
     pub(crate) call: &'a Call<'a>,
     /// It gets all of these or none.
     pub(crate) number: u32,
@@ -47,21 +51,21 @@ pub(crate) fn too_many(path: &str, wanted: u32, permits: u32) -> Error {
     Error::InvalidConfig { what: "number of permits", reason }
 }
 
-impl Leases {
+impl Permits {
     /// `dir`: the semaphore's full path.
     pub(crate) fn new(dir: &str, acl: Acl, count: Arc<Count>) -> Self {
-        Leases { count, dir: path::join(dir, "leases"), acl }
+        Permits { count, dir: path::join(dir, FOLDER), acl }
     }
 
-    /// The full path of the leases' parent.
+    /// The full path of the permits' parent.
     pub(crate) fn dir(&self) -> &str {
         &self.dir
     }
 
-    /// Before a caller that only tries: two reads show whether too few leases are free, so that
+    /// Before a caller that only tries: two reads show whether too few permits are free, so that
     /// nothing is written then. They travel behind a `sync`, because no write of this call goes
     /// before them.
-    pub(crate) fn is_full(&self, request: &LeaseRequest<'_>) -> Result<bool> {
+    pub(crate) fn is_full(&self, request: &PermitRequest<'_>) -> Result<bool> {
         let call = request.call;
         let is_full = until_done(&|_| (), || {
             let generation = call.connected()?;
@@ -74,13 +78,13 @@ impl Leases {
             }
             Ok(is_full)
         })?;
-        // None: the deadline has passed, and the leases were seen taken.
+        // None: the deadline has passed, and the permits were seen taken.
         Ok(is_full.unwrap_or(true))
     }
 
     /// The number at the server. If there is none, `given`, the caller's, is written there. `limit`
     /// is for all of it.
-    pub(crate) fn permits(
+    pub(crate) fn number(
         &self,
         op: &'static str,
         core: &Core,
@@ -94,18 +98,18 @@ impl Leases {
     }
 
     /// Writes the number. False: the node's data belongs to somebody else.
-    pub(crate) fn set_permits(&self, core: &Core, number: u32, limit: &Limit<'_>) -> Result<bool> {
+    pub(crate) fn set_number(&self, core: &Core, number: u32, limit: &Limit<'_>) -> Result<bool> {
         query("semaphore", core, self.count.path(), limit, |generation, _| {
             self.count.set(generation, number, limit)
         })
     }
 
-    /// The leases among these children of their folder, in the order in which they were made: the
+    /// The permits among these children of their folder, in the order in which they were made: the
     /// holders' nodes.
     ///
-    /// The contender that is first in the queue makes its lease before it holds a permit. With one
-    /// permit that lease comes right after the holder's, and its maker is listed as a contender
-    /// that waits.
+    /// The contender that is first in the queue makes its node before it holds a permit. Where there
+    /// is one permit, that node comes right after the holder's, and its maker is listed as a
+    /// contender that waits.
     pub(crate) fn holders(&self, mut nodes: Children) -> Vec<Contender> {
         nodes.sort_by_key(|(_, node)| node.stat.czxid);
         if self.count.is_fixed() {
@@ -116,8 +120,8 @@ impl Leases {
         nodes.into_iter().map(holder).collect()
     }
 
-    /// The requests that show how many leases are free: the listing, and behind it the number. In
-    /// this order a number that was lowered before a lease came free is always seen. `watch` sets
+    /// The requests that show how many permits are free: the listing, and behind it the number. In
+    /// this order a number that was lowered before a permit came free is always seen. `watch` sets
     /// watches on both.
     fn count_requests(&self, watch: bool) -> [Operation<'_>; 2] {
         let listing = Operation::GetChildren { path: &self.dir, watch };
@@ -125,12 +129,12 @@ impl Leases {
         [listing, number]
     }
 
-    /// How many leases are free, with `own` counted as taken; negative if there are too many.
+    /// How many permits are free, with `own` counted as taken; negative if there are too many.
     /// `None`: one of `own` is not listed. The creates of `own` were acknowledged before, so this
     /// needs no `sync`.
     fn room(
         &self,
-        request: &LeaseRequest<'_>,
+        request: &PermitRequest<'_>,
         generation: &Generation,
         own: &[ContenderNode],
         watch: bool,
@@ -144,7 +148,7 @@ impl Leases {
     /// The same, from `answers` to `count_requests`; the first of them is at `at`.
     fn room_of(
         &self,
-        request: &LeaseRequest<'_>,
+        request: &PermitRequest<'_>,
         generation: &Generation,
         own: &[ContenderNode],
         watch: bool,
@@ -156,8 +160,8 @@ impl Leases {
             Err(CallError::NoNode) => Listing::default(),
             Err(e) => return Err(request.call.stop(&self.dir, e)),
         };
-        // Any other child counts as a lease, as it does for Curator.
-        let is_pending = |child: &&str| answers.pending.contains(name::lease_id(child));
+        // Any other child counts as a permit, as it does for Curator.
+        let is_pending = |child: &&str| answers.pending.contains(name::permit_id(child));
         let counted: HashSet<&str> =
             children.names().into_iter().filter(|child| !is_pending(child)).collect();
         if !own.iter().all(|contender| counted.contains(contender.name())) {
@@ -176,10 +180,10 @@ impl Leases {
         if self.count.is_fixed() && count != self.count.known() {
             let path = request.call.core.shown(self.count.path()).to_owned();
             let (ours, theirs) = (self.count.known(), count);
-            return Err(Stop::Fail(Error::InconsistentLeases { path, ours, theirs }));
+            return Err(Stop::Fail(Error::InconsistentPermits { path, ours, theirs }));
         }
-        // A request for one lease may wait until the number is raised from 0. A request for more
-        // leases than the number would never be granted, and its nodes would keep all others
+        // A request for one permit may wait until the number is raised from 0. A request for more
+        // permits than the number would never be granted, and its nodes would keep all others
         // waiting.
         if own.len() > 1 && own.len() > count as usize {
             return Err(Stop::Fail(too_many(

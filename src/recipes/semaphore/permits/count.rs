@@ -1,4 +1,4 @@
-//! The number of a semaphore's leases: decimal text in the data of its node, where kazoo's
+//! The number of a semaphore's permits: decimal text in the data of its node, where kazoo's
 //! `Semaphore` keeps it too.
 
 use std::sync::Arc;
