@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::error::{Error, LossReason, Result};
 use crate::observer::{EventQueue, LockEvent, LockLabel, WaitEnd, WaitOutcome};
 use crate::queue::HeldNode;
-use crate::wait::UserCall;
+use crate::wait::Call;
 use crate::world::Instant;
 use crate::world::atomic::{AtomicU64, Ordering};
 
@@ -98,14 +98,13 @@ impl LockTally {
     /// [`CallTally::acquired`] when it has the lock.
     pub(crate) fn count<T>(
         self: &Arc<Self>,
-        call: &UserCall,
+        call: &Call,
         take: impl FnOnce(&CallTally<'_>) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         self.begun.fetch_add(1, Ordering::Relaxed);
         let is_reported = self.events.as_ref().is_some_and(|events| events.wait_began(&self.label));
         let tally = CallTally {
             lock: self,
-            call,
             since: is_reported.then(Instant::now),
             contention: Cell::new(Contention::None),
             is_handed_over: Cell::new(false),
@@ -114,6 +113,7 @@ impl LockTally {
         let outcome = take(&tally);
         let end = match &outcome {
             Ok(None) => {
+                call.found_contention();
                 tally.contended_until_now();
                 WaitOutcome::TimedOut
             }
@@ -143,7 +143,6 @@ impl LockTally {
 /// panic.
 pub(crate) struct CallTally<'a> {
     lock: &'a Arc<LockTally>,
-    pub(crate) call: &'a UserCall,
     /// When it began; `None` if it is not reported.
     since: Option<Instant>,
     contention: Cell<Contention>,
@@ -176,7 +175,6 @@ impl CallTally<'_> {
     }
 
     fn count_contention(&self) {
-        self.call.found_contention();
         if self.contention.get() == Contention::None {
             self.contention.set(Contention::Counted);
             self.lock.contended.fetch_add(1, Ordering::Relaxed);
@@ -317,7 +315,7 @@ mod tests {
         let held = HeldNode::grant(&generation, NewNode::named("/l/n"), Box::new(|| ())).unwrap();
         let label = LockLabel { recipe: "mutex", name: String::new(), path: "/l".into() };
         let tally = LockTally::new(label, None);
-        let taken = tally.count(&UserCall::new("lock"), |tally| {
+        let taken = tally.count(&Call::new("lock"), |tally| {
             held.seen_gone();
             Ok(Some(tally.acquired(&held, &[])))
         });

@@ -67,22 +67,25 @@ pub struct Wait {
 pub(crate) enum Mode {
     /// Leave at once if somebody is ahead.
     Try,
+    /// Wait, for a caller that only tries. The request is for another lock that the caller must have
+    /// before the lock that it tries for.
+    Pass,
     Wait,
 }
 
 /// One call of the program for a lock, as all its steps see it: the wait in this process, and the
 /// requests for this lock or for each member of a multi-lock.
-pub(crate) struct UserCall {
+pub(crate) struct Call {
     /// The name of the call, for its errors.
     pub(crate) op: &'static str,
     pub(crate) begun: Instant,
     is_contended: Cell<bool>,
 }
 
-impl UserCall {
+impl Call {
     /// A call that begins now.
     pub(crate) fn new(op: &'static str) -> Self {
-        UserCall { op, begun: Instant::now(), is_contended: Cell::new(false) }
+        Call { op, begun: Instant::now(), is_contended: Cell::new(false) }
     }
 
     /// Somebody else was found ahead: an answer of a server has shown it, or another thread of this

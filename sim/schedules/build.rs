@@ -37,9 +37,10 @@ const LIBRARY: &[&str] = &[
 const OWN: &[&str] = &[
     "local/mod.rs",
     "mod.rs",
-    "queue/call.rs",
     "queue/mod.rs",
     "queue/name.rs",
+    "queue/request.rs",
+    "queue/settings.rs",
     "scenarios/notifier.rs",
     "scenarios/local_lock.rs",
     "scenarios/lease.rs",

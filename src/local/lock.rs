@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use super::keep::Keeper;
 use super::queue::{LocalQueue, Wants};
-use super::turn::{Admission, LocalRequest, Turn};
+use super::turn::Admission;
 use crate::error::Result;
 use crate::queue::HoldBounds;
 use crate::queue::OnLoss;
 use crate::queue::name::Kind;
-use crate::queue::{HeldNode, Queue, QueueRequest, Release};
+use crate::queue::{Callbacks, HeldNode, Queue, Release, Request};
 use crate::session::notifier::WatchRegistry;
 use crate::world::atomic::{AtomicU64, Ordering};
 
 /// What all locks of one path on one session share. `S` is a hold that several threads can share.
 pub(crate) struct LocalLock<S = Infallible> {
     pub(crate) queue: Queue,
-    turns: Arc<LocalQueue<Arc<LocalHold>, S>>,
+    pub(crate) turns: Arc<LocalQueue<Arc<LocalHold>, S>>,
     keeper: Arc<Keeper>,
     /// Notified when a hold of one thread is lost, whichever thread has it by then.
     pub(crate) losses: Arc<WatchRegistry<()>>,
@@ -40,21 +40,22 @@ impl<S: Send + 'static> LocalLock<S> {
     }
 
     /// Takes the lock for this thread alone: from the thread before, from the keeper, or by way of
-    /// the queue at the server.
+    /// the queue at the server. `is_held_here` says whether a thread of this process has a valid
+    /// hold of the lock.
     pub(crate) fn hold(
         &self,
-        request: &LocalRequest<'_>,
+        request: &Request<'_>,
         kind: Kind,
+        is_held_here: &dyn Fn() -> bool,
     ) -> Result<Option<Arc<LocalHold>>> {
         loop {
-            let (turn, handed) = match Turn::wait(&self.turns, request, Wants::All)? {
+            let (turn, handed) = match self.turns.turn(request, Wants::All, is_held_here)? {
                 Some(Admission::Turn(turn, handed)) => (turn, handed),
                 Some(Admission::Share(_)) => continue, // never: this thread wants no share
                 None => return Ok(None),
             };
             if let Some(local_hold) = handed.or_else(|| self.keeper.take()) {
                 if local_hold.is_taken_over(turn.number) {
-                    local_hold.node.bind(&request.bounds);
                     turn.becomes_hold();
                     return Ok(Some(local_hold));
                 }
@@ -74,52 +75,15 @@ impl<S: Send + 'static> LocalLock<S> {
                     losses.notify(&(), true);
                 }) as OnLoss
             };
-            let Some(node) = self.acquire(request, kind, &turn, &on_loss)? else { return Ok(None) };
-            node.bind(&request.bounds);
+            let on_blocked = |is_blocked| turn.set_blocked(is_blocked);
+            let callbacks =
+                Callbacks { on_blocked: &on_blocked, on_loss: &on_loss, ..Callbacks::NONE };
+            let Some(node) = self.queue.acquire(request, kind, &callbacks)? else {
+                return Ok(None);
+            };
             turn.becomes_hold();
             return Ok(Some(Arc::new(LocalHold { node, turn: turn_of_hold })));
         }
-    }
-
-    /// Waits for this thread's turn, or for a hold that another thread shares with it.
-    pub(crate) fn turn(
-        &self,
-        request: &LocalRequest<'_>,
-    ) -> Result<Option<Admission<'_, Arc<LocalHold>, S>>> {
-        Turn::wait(&self.turns, request, Wants::Share)
-    }
-
-    /// Takes the lock at the server, for a hold that does not keep the turn.
-    pub(crate) fn share(
-        &self,
-        request: &LocalRequest<'_>,
-        kind: Kind,
-        turn: &Turn<'_, Arc<LocalHold>, S>,
-    ) -> Result<Option<HeldNode>> {
-        let node = self.acquire(request, kind, turn, &|| Box::new(|| ()))?;
-        Ok(node.inspect(|node| node.bind(&request.bounds)))
-    }
-
-    fn acquire(
-        &self,
-        request: &LocalRequest<'_>,
-        kind: Kind,
-        turn: &Turn<'_, Arc<LocalHold>, S>,
-        on_loss: &dyn Fn() -> OnLoss,
-    ) -> Result<Option<HeldNode>> {
-        self.queue.acquire(&QueueRequest {
-            call: request.tally.call,
-            core: request.session.core(),
-            kind,
-            mode: request.mode,
-            limit: request.limit,
-            on_overdue: None,
-            warn_after: request.warn_after,
-            data: request.data,
-            on_id: &|_| (),
-            on_blocked: &|is_blocked| request.blocked(turn, is_blocked),
-            on_loss,
-        })
     }
 
     /// Ends a thread's hold. The hold goes to the thread that has waited longest, if its node has

@@ -7,46 +7,13 @@
 use std::cell::Cell;
 use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::queue::{LocalQueue, TurnOutcome, TurnPhase, Wants};
 use crate::error::{Error, Result};
-use crate::limit::{Limit, Overlong};
-use crate::queue::HoldBounds;
-use crate::queue::call::end_of_time;
-use crate::session::{SessionState, ZkSession};
-use crate::stats::CallTally;
+use crate::queue::Request;
+use crate::session::SessionState;
 use crate::wait::Mode;
 use crate::world::Instant;
-
-/// One call for a lock: whether and how long it waits, and where that is counted.
-#[derive(Clone, Copy)]
-pub(crate) struct Ask<'a> {
-    pub(crate) mode: Mode,
-    pub(crate) limit: Limit<'a>,
-    pub(crate) tally: &'a CallTally<'a>,
-}
-
-/// What one thread wants of a lock.
-pub(crate) struct LocalRequest<'a> {
-    pub(crate) session: &'a ZkSession,
-    /// The lock's path, as the user gave it.
-    pub(crate) path: &'a str,
-    /// Whether the request waits: for its turn, and at the server.
-    pub(crate) mode: Mode,
-    /// Whether the caller waits. A request may wait for a caller that only tries.
-    pub(crate) caller: Mode,
-    pub(crate) limit: Limit<'a>,
-    /// The data of a node that is made for this request.
-    pub(crate) data: &'a [u8],
-    /// How long the thread may hold the lock.
-    pub(crate) bounds: HoldBounds,
-    /// After this time the log says for what the thread waits.
-    pub(crate) warn_after: Duration,
-    /// Says whether a thread of this process has a valid hold of the lock.
-    pub(crate) is_held_here: &'a dyn Fn() -> bool,
-    pub(crate) tally: &'a CallTally<'a>,
-}
 
 /// A thread's turn. Its drop gives the turn to the next thread, unless the turn became a hold.
 pub(crate) struct Turn<'a, H, S> {
@@ -62,42 +29,44 @@ pub(crate) enum Admission<'a, H, S> {
     Share(S),
 }
 
-impl<'a, H, S> Turn<'a, H, S> {
-    /// Waits for a turn in `queue`. `None`: the call ends without the lock, because somebody else
-    /// was ahead of it. [`end_of_time`] decides whether that is so, or whether it is an error.
-    pub(crate) fn wait(
-        queue: &'a Arc<LocalQueue<H, S>>,
-        request: &LocalRequest<'_>,
+impl<H, S> LocalQueue<H, S> {
+    /// Waits for a turn. `None`: contention, as [`end_of_time`](crate::queue::end_of_time) says.
+    /// `is_held_here` says whether a thread of this process has a valid hold of the lock.
+    pub(crate) fn turn(
+        self: &Arc<Self>,
+        request: &Request<'_>,
         wants: Wants,
-    ) -> Result<Option<Admission<'a, H, S>>> {
-        let (overlong, given_up) = (Cell::new(None), Cell::new(None));
+        is_held_here: &dyn Fn() -> bool,
+    ) -> Result<Option<Admission<'_, H, S>>> {
+        let (call, settings) = (request.call, request.settings);
+        let given_up = Cell::new(None);
         let look = || {
-            let begun = || Overlong::new(Instant::now(), request.warn_after);
-            let mut wait = overlong.get().unwrap_or_else(begun);
-            if let Some(lasted) = wait.due() {
-                let (path, seconds) = (request.path, lasted.as_secs());
-                let ahead = match queue.phase() {
+            let (lasted, next) = request.long_wait();
+            if let Some(lasted) = lasted {
+                let (path, seconds) = (&settings.path, lasted.as_secs());
+                let ahead = match self.phase() {
                     Some(TurnPhase::Held) => "holds it",
                     _ => "is ahead, and waits at the server",
                 };
                 warn!("{path}: waiting for {seconds} s; another thread of this process {ahead}");
             }
-            overlong.set(Some(wait));
-            match request.outage_limit() {
-                Ok(until) => Continue([wait.next, until].into_iter().flatten().min()),
+            match outage_limit(request) {
+                Ok(until) => Continue([next, until].into_iter().flatten().min()),
                 Err(e) => {
                     given_up.set(Some(e));
                     Break(())
                 }
             }
         };
+        // The queue may have learnt from before an outage that somebody else has the lock.
+        let end_of_time = || request.end_of_time(is_held_here).map(|()| None);
         let is_try = request.mode == Mode::Try;
-        let (number, handed, contended) = match queue.enter(is_try, wants, &request.limit, &look) {
+        let (number, handed, contended) = match self.enter(is_try, wants, &request.limit, &look) {
             TurnOutcome::Turn { number, handed, contended } => (number, handed, contended),
             TurnOutcome::Share(share) => return Ok(Some(Admission::Share(share))),
             TurnOutcome::Busy => {
-                request.tally.contended_until_now();
-                return request.end_of_time().map(|()| None);
+                request.contended_until_now();
+                return end_of_time();
             }
             TurnOutcome::Deadline => {
                 if let Some(e) = given_up.take() {
@@ -107,30 +76,41 @@ impl<'a, H, S> Turn<'a, H, S> {
                 // whether that thread gets the lock, or somebody ahead of it. As long as that
                 // thread's requests have no answer, no server has said so.
                 let is_answered =
-                    || matches!(queue.phase(), Some(TurnPhase::Held | TurnPhase::Blocked));
-                if request.caller == Mode::Wait || is_answered() {
-                    request.tally.contended_until_now();
+                    || matches!(self.phase(), Some(TurnPhase::Held | TurnPhase::Blocked));
+                if request.mode == Mode::Wait || is_answered() {
+                    request.contended_until_now();
                 }
-                return request.end_of_time().map(|()| None);
+                return end_of_time();
             }
-            TurnOutcome::Cancelled => {
-                return Err(Error::Cancelled { path: request.path.to_owned() });
-            }
+            TurnOutcome::Cancelled => return Err(request.cancelled()),
         };
-        let turn = Turn { queue, number };
+        let turn = Turn { queue: self, number };
         match (contended, &handed) {
-            (true, None) => request.tally.contended(),
-            (true, Some(_)) => request.tally.contended_until_now(),
+            (true, None) => request.contended(),
+            (true, Some(_)) => request.contended_until_now(),
             (false, _) => {}
         }
-        if request.session.state() == SessionState::Closed {
-            return Err(Error::Closed { op: request.tally.call.op, path: request.path.to_owned() });
+        if settings.session.state() == SessionState::Closed {
+            return Err(Error::Closed { op: call.op, path: settings.path.clone() });
         }
         Ok(Some(Admission::Turn(turn, handed)))
     }
+}
 
+/// When to ask this again, if at all. An error if the request has waited in an outage for as long
+/// as the retry policy lets it: the thread that is ahead may wait longer, until its own deadline.
+fn outage_limit(request: &Request<'_>) -> Result<Option<Instant>> {
+    if request.limit.has_deadline() {
+        return Ok(None);
+    }
+    let (op, path) = (request.call.op, &request.settings.path);
+    let unavailable = |cause| Error::Unavailable { op, path: path.clone(), cause };
+    request.core().outage_limit(request.call.begun).map_err(unavailable)
+}
+
+impl<H, S> Turn<'_, H, S> {
     /// Notes whether the server shows somebody ahead. If so, threads that only try stop waiting.
-    fn set_blocked(&self, is_blocked: bool) {
+    pub(crate) fn set_blocked(&self, is_blocked: bool) {
         let phase = if is_blocked { TurnPhase::Blocked } else { TurnPhase::Requesting };
         self.queue.set_phase(self.number, phase);
     }
@@ -151,33 +131,5 @@ impl<'a, H, S> Turn<'a, H, S> {
 impl<H, S> Drop for Turn<'_, H, S> {
     fn drop(&mut self) {
         self.queue.leave(self.number);
-    }
-}
-
-impl LocalRequest<'_> {
-    /// Notes whether the server shows somebody ahead.
-    pub(crate) fn blocked<H, S>(&self, turn: &Turn<'_, H, S>, is_blocked: bool) {
-        turn.set_blocked(is_blocked);
-        if is_blocked {
-            self.tally.contended();
-        }
-    }
-
-    /// What the end of its time means to the request. The queue may have learnt from before an
-    /// outage that somebody else has the lock.
-    fn end_of_time(&self) -> Result<()> {
-        end_of_time(self.tally.call, self.session.core(), self.path, || (self.is_held_here)())
-    }
-
-    /// When to ask this again, if at all. An error if the request has waited in an outage for as
-    /// long as the retry policy lets it: the thread that is ahead may wait longer, until its own
-    /// deadline.
-    fn outage_limit(&self) -> Result<Option<Instant>> {
-        if self.limit.has_deadline() {
-            return Ok(None);
-        }
-        let (op, path) = (self.tally.call.op, self.path);
-        let unavailable = |cause| Error::Unavailable { op, path: path.to_owned(), cause };
-        self.session.core().outage_limit(self.tally.call.begun).map_err(unavailable)
     }
 }

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{Call, Step, Stop, WhoHolds, until_done};
 use super::contender_node::ContenderNode;
-use super::name::{self, Name};
+use super::name::{self, Kind, Name};
+use super::request::{Callbacks, Request, Step, Stop, WhoHolds, until_done};
 use super::rule::{self, Claim, Verdict};
-use super::{HeldNode, Queue, QueueRequest, WaitStrategy};
+use super::{HeldNode, Queue, WaitStrategy};
 use crate::error::Result;
 use crate::session::generation::{
     Answers, CallError, CreateMode, Generation, Operation, Reply, create_contender,
@@ -40,8 +40,10 @@ const SAFETY_POLL: Duration = Duration::from_secs(60);
 
 pub(super) struct QueueAttempt<'a> {
     pub(super) queue: &'a Queue,
-    pub(super) request: &'a QueueRequest<'a>,
-    pub(super) call: Call<'a>,
+    pub(super) request: &'a Request<'a>,
+    /// What the request wants: this decides the name of its node, and for which nodes it waits.
+    kind: Kind,
+    callbacks: &'a Callbacks<'a>,
     pub(super) notifier: Arc<Notifier>,
 }
 
@@ -52,27 +54,26 @@ pub(super) struct Ahead {
     pub(super) sole: bool,
 }
 
-impl<'a> QueueAttempt<'a> {
-    pub(super) fn new(queue: &'a Queue, request: &'a QueueRequest<'a>) -> Self {
-        let (dir, after) = (queue.dir.as_str(), request.warn_after);
-        let call = Call::new(request.call, request.core, dir, request.limit).reporting(WhoHolds {
-            dir,
-            names: rule::holders,
-            after,
-        });
-        let call = if request.on_overdue.is_some() { call.enduring() } else { call };
-        QueueAttempt { queue, request, call, notifier: Notifier::new() }
+impl Queue {
+    /// Goes through the queue until the lock is held. `None`: somebody else was ahead.
+    pub(crate) fn acquire(
+        &self,
+        request: &Request<'_>,
+        kind: Kind,
+        callbacks: &Callbacks<'_>,
+    ) -> Result<Option<HeldNode>> {
+        let notifier = Notifier::new();
+        let mut attempt = QueueAttempt { queue: self, request, kind, callbacks, notifier };
+        until_done(callbacks.on_blocked, || attempt.begin())
     }
+}
 
-    pub(super) fn run(mut self) -> Result<Option<HeldNode>> {
-        until_done(self.request.on_blocked, || self.begin())
-    }
-
+impl QueueAttempt<'_> {
     /// Goes through the queue with one node.
     fn begin(&mut self) -> Step<HeldNode> {
         if self.request.limit.is_past() {
             // A request that is sent now would make a node for which no time is left.
-            return Err(self.call.stop(&self.queue.dir, CallError::Deadline));
+            return Err(self.request.stop(&self.queue.dir, CallError::Deadline));
         }
         if self.request.mode == Mode::Try && self.is_taken()? {
             return Err(Stop::Busy);
@@ -89,7 +90,7 @@ impl<'a> QueueAttempt<'a> {
         let _own = generation.nodes.register(contender.path.clone(), &self.notifier, OWN);
         loop {
             match self.advance(&mut contender).and_then(|()| self.grant(&mut contender)) {
-                Err(Stop::Again) => (self.request.on_blocked)(false),
+                Err(Stop::Again) => (self.callbacks.on_blocked)(false),
                 end => return end,
             }
         }
@@ -105,9 +106,9 @@ impl<'a> QueueAttempt<'a> {
         let dir = &self.queue.dir;
         let listed = match self.connected()?.synced_children(dir, &self.request.limit) {
             Err(CallError::NoNode) => return Ok(false),
-            listed => listed.map_err(|e| self.call.stop(dir, e))?,
+            listed => listed.map_err(|e| self.request.stop(dir, e))?,
         };
-        let claim = Claim::of(self.request.kind);
+        let claim = Claim::of(self.kind);
         let blocks =
             |name: &Name<'_>| claim.yields_to(name.kind) && !listed.pending.contains(name.id);
         Ok(self.queue.parse(&listed.children.names()).iter().any(blocks))
@@ -117,10 +118,10 @@ impl<'a> QueueAttempt<'a> {
     fn enqueue(&mut self, generation: &Arc<Generation>) -> Step<ContenderNode> {
         let Queue { dir, layout, acl, strategy, .. } = self.queue;
         let limit = &self.request.limit;
-        let watch = *strategy == WaitStrategy::Parent && self.request.mode == Mode::Wait;
+        let watch = *strategy == WaitStrategy::Parent && self.request.mode != Mode::Try;
         let id = name::new_id(*layout);
-        (self.request.on_id)(&id);
-        let prefix = path::join(dir, &name::prefix(*layout, self.request.kind, &id));
+        (self.callbacks.on_id)(&id);
+        let prefix = path::join(dir, &name::prefix(*layout, self.kind, &id));
         loop {
             // The server does the two in order, so the listing shows our node, and all that was
             // acknowledged to others before it: it needs no `sync`.
@@ -128,7 +129,7 @@ impl<'a> QueueAttempt<'a> {
                 &prefix,
                 &id,
                 CreateMode::EphemeralSequential,
-                self.request.data,
+                &self.request.settings.data,
                 acl,
             );
             let list = (Operation::GetChildren { path: dir, watch }, None);
@@ -144,13 +145,13 @@ impl<'a> QueueAttempt<'a> {
                     // If only the listing failed, `list` makes another.
                     contender.listed = answers.listed(1).ok();
                     debug!("{}: queued", contender.path);
-                    self.call.progress();
+                    self.request.progress();
                     return Ok(contender);
                 }
                 Err(CallError::NoNode) => {
-                    self.queue.make(generation, limit).map_err(|e| self.call.stop(dir, e))?;
+                    self.queue.make(generation, limit).map_err(|e| self.request.stop(dir, e))?;
                 }
-                Err(e) => return Err(self.call.stop(dir, e)),
+                Err(e) => return Err(self.request.stop(dir, e)),
             }
         }
     }
@@ -159,7 +160,7 @@ impl<'a> QueueAttempt<'a> {
     fn advance(&mut self, contender: &mut ContenderNode) -> Step<()> {
         loop {
             self.report_if_overdue();
-            self.call.connected_still(&contender.generation)?;
+            self.request.connected_still(&contender.generation)?;
             let is_first = match self.queue.strategy {
                 WaitStrategy::Predecessor => self.behind_predecessor(contender)?,
                 WaitStrategy::Parent => self.before_parent(contender)?,
@@ -172,11 +173,12 @@ impl<'a> QueueAttempt<'a> {
 
     /// Notes that somebody is listed ahead of us. For a caller that only tries that is the end.
     pub(super) fn blocked(&self) -> Step<()> {
-        self.call.of.found_contention();
+        self.request.call.found_contention();
         if self.request.mode == Mode::Try {
             return Err(Stop::Busy);
         }
-        (self.request.on_blocked)(true);
+        self.request.contended();
+        (self.callbacks.on_blocked)(true);
         Ok(())
     }
 
@@ -199,19 +201,19 @@ impl<'a> QueueAttempt<'a> {
         };
         let listed = match listed {
             Err(CallError::NoNode) => return Err(Stop::Anew),
-            listed => listed.map_err(|e| self.call.stop(dir, e))?,
+            listed => listed.map_err(|e| self.request.stop(dir, e))?,
         };
         let children = listed.children.names();
         let names = self.queue.parse(&children);
         let is_pending_delete = |id: &str| listed.pending.contains(id);
-        let claim = Claim::of(self.request.kind);
+        let claim = Claim::of(self.kind);
         let ordered;
         let verdict = if rule::unordered(&names) {
             if rule::used_up(&names) {
                 self.queue.warn_numbers();
             }
             let dated = self.queue.by_czxid(&contender.generation, names, &self.request.limit);
-            ordered = dated.map_err(|e| self.call.stop(dir, e))?;
+            ordered = dated.map_err(|e| self.request.stop(dir, e))?;
             rule::verdict_in_order(&ordered, contender.name(), claim, &is_pending_delete)
         } else {
             rule::verdict(&names, contender.name(), claim, &is_pending_delete)
@@ -233,7 +235,7 @@ impl<'a> QueueAttempt<'a> {
         }
         let read = Operation::GetData { path: &contender.path, watch: true };
         let flight = contender.generation.flight(&[(read, None)], &self.request.limit);
-        let mut answers = flight.map_err(|e| self.call.stop(&contender.path, e))?;
+        let mut answers = flight.map_err(|e| self.request.stop(&contender.path, e))?;
         self.own_watched(contender, &mut answers, 0)
     }
 
@@ -250,7 +252,7 @@ impl<'a> QueueAttempt<'a> {
                 Ok(())
             }
             Err(CallError::NoNode) => Err(Stop::Anew),
-            Err(e) => Err(self.call.stop(&contender.path, e)),
+            Err(e) => Err(self.request.stop(&contender.path, e)),
         }
     }
 
@@ -267,17 +269,19 @@ impl<'a> QueueAttempt<'a> {
         let mut watches_own_next = true;
         let mut until = Instant::now() + OWN_WATCH_AFTER;
         loop {
-            let Some(events) = self.call.wait(&generation, &self.notifier, until)? else {
+            let who_holds = WhoHolds { dir: &self.queue.dir, names: rule::holders };
+            let events = self.request.wait(&generation, &self.notifier, until, who_holds)?;
+            let Some(events) = events else {
                 if !std::mem::take(&mut watches_own_next) {
                     return Ok(false);
                 }
                 until = Instant::now() + SAFETY_POLL;
                 self.watch_own(contender, epoch)?;
-                self.call.progress(); // the node and all its watches stand
+                self.request.progress(); // the node and all its watches stand
                 continue;
             };
             if events & !SESSION != 0 {
-                self.call.progress();
+                self.request.progress();
             }
             if events & OWN_GONE != 0 {
                 return Err(own_gone(&contender.path));
@@ -289,7 +293,7 @@ impl<'a> QueueAttempt<'a> {
             if let Some(outcome) = outcome(contender, events) {
                 return Ok(outcome);
             }
-            if events & SESSION != 0 && !self.call.is_undisturbed(&generation, epoch) {
+            if events & SESSION != 0 && !self.request.is_undisturbed(&generation, epoch) {
                 return Ok(false);
             }
         }
@@ -297,20 +301,19 @@ impl<'a> QueueAttempt<'a> {
 
     fn grant(&self, contender: &mut ContenderNode) -> Step<HeldNode> {
         let generation = contender.generation.clone();
-        let (dir, path) = (&self.queue.dir, contender.path.clone());
-        let grant = || contender.grant((self.request.on_loss)());
-        self.call.grant(&generation, &self.notifier, OWN, dir, grant, || own_gone(&path))
+        let path = contender.path.clone();
+        let grant = || contender.grant((self.callbacks.on_loss)());
+        self.request.grant(&generation, &self.notifier, OWN, grant, || own_gone(&path))
     }
 
     fn connected(&self) -> Step<Arc<Generation>> {
         self.report_if_overdue();
-        self.call.connected()
+        self.request.connected()
     }
 
     fn report_if_overdue(&self) {
-        let Some(on_overdue) = self.request.on_overdue else { return };
-        if let Some(e) = self.call.overdue() {
-            on_overdue(&e);
+        if let Some(e) = self.request.overdue() {
+            (self.callbacks.on_trouble)(&e);
         }
     }
 }
@@ -327,9 +330,8 @@ mod tests {
     use super::*;
     use crate::ZkSession;
     use crate::limit::Limit;
-    use crate::queue::name::{Kind, Layout};
+    use crate::queue::name::Layout;
     use crate::session::acl::Acl;
-    use crate::wait::UserCall;
     use zk_test_server::TestServer;
 
     /// The event comes between the listing and the wait, while another contender is ahead.
@@ -340,32 +342,25 @@ mod tests {
         let generation = session.core().generation().unwrap();
         for strategy in [WaitStrategy::Predecessor, WaitStrategy::Parent] {
             let dir = format!("/{strategy:?}");
-            let queue = Queue::new(dir, Layout::Curator, Acl::Open).waiting(strategy);
-            let call = UserCall::new("lock");
-            let within = |seconds| QueueRequest {
-                call: &call,
-                core: session.core(),
-                kind: Kind::Lock,
-                mode: Mode::Wait,
-                limit: Limit::after(Duration::from_secs(seconds)),
-                on_overdue: None,
-                warn_after: Duration::MAX,
-                data: b"",
-                on_id: &|_| (),
-                on_blocked: &|_| (),
-                on_loss: &|| Box::new(|| ()),
-            };
-            let _ahead = queue.acquire(&within(20)).unwrap().unwrap();
+            let queue = Queue::new(dir.clone(), Layout::Curator, Acl::Open).waiting(strategy);
+            let within = |seconds| Limit::after(Duration::from_secs(seconds));
+            let _ahead = Request::tried(&session, &dir, within(20), |request| {
+                queue.acquire(request, Kind::Lock, &Callbacks::NONE).unwrap().unwrap()
+            });
             let end = |events, seconds| {
-                let request = within(seconds);
-                let mut attempt = QueueAttempt::new(&queue, &request);
-                let mut contender = attempt.enqueue(&generation).ok().unwrap();
-                contender.listed = None;
-                attempt.notifier.notify(events);
-                match strategy {
-                    WaitStrategy::Predecessor => attempt.behind_predecessor(&mut contender),
-                    WaitStrategy::Parent => attempt.before_parent(&mut contender),
-                }
+                Request::tried(&session, &dir, within(seconds), |request| {
+                    let (callbacks, notifier) = (&Callbacks::NONE, Notifier::new());
+                    let kind = Kind::Lock;
+                    let mut attempt =
+                        QueueAttempt { queue: &queue, request, kind, callbacks, notifier };
+                    let mut contender = attempt.enqueue(&generation).ok().unwrap();
+                    contender.listed = None;
+                    attempt.notifier.notify(events);
+                    match strategy {
+                        WaitStrategy::Predecessor => attempt.behind_predecessor(&mut contender),
+                        WaitStrategy::Parent => attempt.before_parent(&mut contender),
+                    }
+                })
             };
             assert!(matches!(end(OWN_GONE, 20), Err(Stop::Anew)), "{strategy:?}");
             assert!(matches!(end(OWN_CHANGED, 20), Ok(false)), "{strategy:?}");

@@ -6,8 +6,8 @@ use std::result::Result as StdResult;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::error;
 use super::held_state::{HeldState, HoldBounds, OnLoss};
+use super::request::error;
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, LossReason, Result};
 use crate::limit::{Ended, Limit};

@@ -6,35 +6,34 @@
 //! is fresh.
 
 mod attempt;
-pub(crate) mod call;
 pub(crate) mod contender_node;
 pub(crate) mod held_node;
 mod held_state;
 pub(crate) mod name;
 mod predecessor;
+pub(crate) mod request;
 mod revoke;
 pub(crate) mod rule;
+pub(crate) mod settings;
 pub(crate) mod snapshot;
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use self::attempt::QueueAttempt;
-pub(crate) use self::call::{Call, Step, Stop, WhoHolds, end_of_time, query};
 pub(crate) use self::held_node::{HeldNode, NewNode, Release};
 use self::held_state::REVOKE_MESSAGE;
 pub use self::held_state::RevokeSignal;
 pub(crate) use self::held_state::{HoldBounds, OnLoss};
 use self::name::{Family, Kind, Layout, Name};
 pub use self::predecessor::WaitStrategy;
+pub(crate) use self::request::{Callbacks, Request, Step, Stop, WhoHolds, end_of_time, query};
 pub(crate) use self::revoke::revoke_contender;
 use self::snapshot::{Children, Folder, snapshot};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::limit::Limit;
 use crate::session::acl::Acl;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Node, Operation, Reply};
-use crate::wait::{Mode, UserCall};
 use crate::world::HashMap;
 use crate::world::atomic::{AtomicBool, Ordering};
 use crate::world::wall_time;
@@ -58,29 +57,6 @@ pub(crate) struct Queue {
     has_warned_mixed: AtomicBool,
     has_warned_half_used: AtomicBool,
     has_warned_numbers: AtomicBool,
-}
-
-/// One request for the lock.
-pub(crate) struct QueueRequest<'a> {
-    pub(crate) call: &'a UserCall,
-    pub(crate) core: &'a Core,
-    /// What the request wants: this decides the name of its node, and for which nodes it waits.
-    pub(crate) kind: Kind,
-    pub(crate) mode: Mode,
-    pub(crate) limit: Limit<'a>,
-    /// If this is set, the request never gives up because of the retry policy. Instead this is
-    /// called when the request has made no progress for as long as the policy allows to others.
-    pub(crate) on_overdue: Option<&'a dyn Fn(&Error)>,
-    /// After this time the log says who holds the lock.
-    pub(crate) warn_after: Duration,
-    pub(crate) data: &'a [u8],
-    /// Called with the id of each node before the node is made.
-    pub(crate) on_id: &'a dyn Fn(&str),
-    /// Called with true when the server shows somebody ahead, and with false when that is not known
-    /// any more.
-    pub(crate) on_blocked: &'a dyn Fn(bool),
-    /// Makes the function that runs if the lock is lost.
-    pub(crate) on_loss: &'a dyn Fn() -> OnLoss,
 }
 
 /// A client that holds a lock or waits for it, as its node shows it. `contenders` and `holders` of
@@ -223,11 +199,6 @@ impl Queue {
 
     pub(crate) fn acl(&self) -> &Acl {
         &self.acl
-    }
-
-    /// Goes through the queue until the lock is held. `None`: somebody else was ahead.
-    pub(crate) fn acquire(&self, request: &QueueRequest<'_>) -> Result<Option<HeldNode>> {
-        QueueAttempt::new(self, request).run()
     }
 
     /// All contenders in the queue, in order.

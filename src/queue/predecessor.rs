@@ -3,8 +3,8 @@
 //! and every change wakes every waiter.
 
 use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, OWN_CHANGED, OWN_GONE, QueueAttempt, SESSION};
-use super::call::Step;
 use super::contender_node::ContenderNode;
+use super::request::Step;
 use crate::session::generation::{CallError, Operation};
 use crate::session::leased_node::NodeWatch;
 use crate::session::notifier::EventMask;
@@ -70,7 +70,7 @@ impl QueueAttempt<'_> {
             mask(AHEAD_GONE, AHEAD_CHANGED),
         );
         let _session =
-            self.request.core.changes.register((), &self.notifier, mask(SESSION, SESSION));
+            self.request.core().changes.register((), &self.notifier, mask(SESSION, SESSION));
         // If we are next, our own node is read in the same flight, with a watch: with that watch
         // set, the end of the node ahead is a grant, and no second listing is needed. A contender
         // further back sets the watch on its own node later, if it waits for long.
@@ -79,7 +79,7 @@ impl QueueAttempt<'_> {
         let both = [read(ahead.path.as_str()), read(own.as_str())];
         let requests = if ahead.sole { both.as_slice() } else { &both[..1] };
         let flight = generation.flight(requests, &self.request.limit);
-        let mut answers = flight.map_err(|e| self.call.stop(&ahead.path, e))?;
+        let mut answers = flight.map_err(|e| self.request.stop(&ahead.path, e))?;
         let watched = answers.epoch;
         if ahead.sole {
             self.own_watched(contender, &mut answers, 1)?;
@@ -87,7 +87,7 @@ impl QueueAttempt<'_> {
         match answers.take(0) {
             Ok(_) => {}
             Err(CallError::NoNode) => return Ok(false),
-            Err(e) => return Err(self.call.stop(&ahead.path, e)),
+            Err(e) => return Err(self.request.stop(&ahead.path, e)),
         }
         // All watches must stand on the connection that the listing came from: what happened
         // between two connections is not known.
@@ -122,8 +122,8 @@ impl QueueAttempt<'_> {
             self.notifier.clear(!(OWN_GONE | OWN_CHANGED));
         }
         let mask = EventMask { gone: SESSION, changed: SESSION };
-        let _session = self.request.core.changes.register((), &self.notifier, mask);
-        let (ahead, epoch) = self.list(contender, self.request.mode == Mode::Wait)?;
+        let _session = self.request.core().changes.register((), &self.notifier, mask);
+        let (ahead, epoch) = self.list(contender, self.request.mode != Mode::Try)?;
         if ahead.is_none() {
             return Ok(true);
         }

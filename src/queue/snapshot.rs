@@ -12,7 +12,7 @@
 
 use crate::error::Result;
 use crate::limit::Limit;
-use crate::queue::call::query;
+use crate::queue::request::query;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Node, Operation, Reply};
 use crate::world::HashMap;

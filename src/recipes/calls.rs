@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::limit::Limit;
-use crate::local::turn::Ask;
-use crate::queue::{Contender, Queue};
+use crate::queue::settings::Settings;
+use crate::queue::{Contender, Queue, Request};
 use crate::recipes::guard::Held;
-use crate::recipes::settings::Settings;
 use crate::session::SessionState;
 use crate::session::core::Core;
 use crate::stats::LockTally;
-use crate::wait::{Mode, UserCall, Wait, until_got};
+use crate::wait::{Call, Mode, Wait, until_got};
 use crate::world::thread::ThreadId;
 
 /// One way to take a lock: a mutex, one half of a read/write lock, a number of permits.
@@ -41,17 +40,18 @@ pub(crate) trait Acquire: Send + Sync {
     /// Takes the lock for a thread that gets no guard from `again`. `None`: somebody else was
     /// ahead. After `None` and after an error this call has no node, or the node is being deleted.
     #[inline(never)] // inlined, it made re-entry a tenth slower
-    fn acquire(&self, call: &UserCall, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+    fn acquire(&self, call: &Call, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         // A call that only tries does not wait for a connection. It ends at once, with what this
         // process knows, as any call does whose time is over.
-        let is_down =
-            mode == Mode::Try && self.settings().session.state() != SessionState::Connected;
+        let settings = self.settings();
+        let is_down = mode == Mode::Try && settings.session.state() != SessionState::Connected;
         let limit = if is_down { limit.or_after(Duration::ZERO) } else { limit };
-        self.tally().count(call, |tally| self.take(Ask { mode, limit, tally }))
+        self.tally()
+            .count(call, |tally| self.take(&Request::new(call, settings, mode, limit, tally)))
     }
 
-    /// What `acquire` does, and counts as `ask.tally`.
-    fn take(&self, ask: Ask<'_>) -> Result<Option<Held>>;
+    /// What `acquire` does, and counts.
+    fn take(&self, request: &Request<'_>) -> Result<Option<Held>>;
 
     /// Whether `thread` has guards on the lock, through any session, and so would wait for itself.
     /// False also where guards belong to no thread. An error if they are of a lost hold.
@@ -74,7 +74,7 @@ pub(crate) trait Acquire: Send + Sync {
         match self.again() {
             Some(held) => Ok(held),
             None => {
-                let call = UserCall::new(self.op());
+                let call = Call::new(self.op());
                 until_got(|| self.acquire(&call, Mode::Wait, Limit::NONE))
             }
         }
@@ -86,7 +86,7 @@ pub(crate) trait Acquire: Send + Sync {
         if let Some(held) = self.again() {
             return Ok(Some(held));
         }
-        let call = UserCall::new(self.op());
+        let call = Call::new(self.op());
         wait.acquire(
             || self.settings().operation_timeout(),
             |mode, limit| self.acquire(&call, mode, limit),
@@ -146,7 +146,7 @@ macro_rules! lock_at_a_path {
         $(impl crate::recipes::settings::$has for $lock {})*
 
         impl crate::recipes::settings::Recipe for $lock {
-            fn make($settings: crate::recipes::settings::Settings) -> crate::Result<Self> {
+            fn make($settings: crate::queue::settings::Settings) -> crate::Result<Self> {
                 $made
             }
         }

@@ -9,44 +9,19 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::local::registry::{self, LockKey, Shared};
 use crate::local::self_deadlock::SelfDeadlockDetector;
-use crate::local::turn::{Ask, LocalRequest};
 use crate::observer::LockLabel;
-use crate::process::Process;
-use crate::queue::HoldBounds;
 use crate::queue::name::Layout;
+use crate::queue::settings::Settings;
 use crate::queue::{HeldNode, Queue, WaitStrategy};
 use crate::session::path::lock_path;
 use crate::session::{Acl, ZkSession};
 use crate::stats::LockTally;
-use crate::world;
-use crate::world::thread::ThreadId;
 
 /// ZooKeeper's limit for a whole request (`jute.maxbuffer`), less room for the path and the ACL.
 const MAX_DATA: usize = (1 << 20) - (8 << 10);
 
 /// The longest ACL, a part of that room.
 const MAX_ACL: usize = 3 << 10;
-
-/// The settings of a lock. `LockBuilder::settings` checks them.
-pub(crate) struct Settings {
-    pub(crate) session: ZkSession,
-    /// The lock's path, as the program gave it.
-    pub(crate) path: String,
-    /// What observers call the lock.
-    pub(crate) name: String,
-    pub(crate) data: Vec<u8>,
-    pub(crate) acl: Acl,
-    pub(crate) layout: Layout,
-    pub(crate) hand_over: Duration,
-    pub(crate) keep: Duration,
-    pub(crate) strategy: WaitStrategy,
-    /// How long one holder may have the lock.
-    pub(crate) bounds: HoldBounds,
-    /// After this time the log says who holds the lock for which a thread waits.
-    pub(crate) warn_waiting_after: Duration,
-    /// How many permits there are. Only a semaphore uses this.
-    pub(crate) permits: u32,
-}
 
 /// A lock that a [`LockBuilder`] makes.
 pub(crate) trait Recipe: Sized {
@@ -72,26 +47,6 @@ pub(crate) trait HasWaitStrategy: Recipe {}
 pub(crate) const FORKED: &str = "<of the parent process>";
 
 impl Settings {
-    /// The process that has the lock's session. In a forked child nothing else can be asked.
-    pub(crate) fn process(&self) -> &Process {
-        self.session.core().process()
-    }
-
-    /// The lock's full path.
-    pub(crate) fn dir(&self) -> String {
-        format!("{}{}", self.session.core().chroot(), self.path)
-    }
-
-    /// A full path without the session's chroot, as programs and logs show it.
-    pub(crate) fn shown<'a>(&self, full: &'a str) -> &'a str {
-        self.session.core().shown(full)
-    }
-
-    /// How long one step of a call on the lock may take.
-    pub(crate) fn operation_timeout(&self) -> Duration {
-        self.session.core().operation_timeout()
-    }
-
     /// An error if this hold of the lock is lost: a lost hold cannot be entered again.
     pub(crate) fn check(&self, node: &HeldNode) -> Result<()> {
         node.check(self.session.core())
@@ -114,38 +69,6 @@ impl Settings {
 
     pub(crate) fn self_deadlock(&self) -> SelfDeadlockDetector {
         SelfDeadlockDetector::new(self.key(), self.session.core().number())
-    }
-
-    /// One thread's request for this lock. It warns a thread that is about to wait for itself.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Cancelled`] if the caller has cancelled the call already.
-    pub(crate) fn request<'a>(
-        &'a self,
-        ask: Ask<'a>,
-        self_deadlock: &SelfDeadlockDetector,
-        thread: ThreadId,
-        is_held_here: &'a dyn Fn() -> bool,
-    ) -> Result<LocalRequest<'a>> {
-        let Ask { mode, limit, tally } = ask;
-        let Settings { session, path, data, bounds, warn_waiting_after, .. } = self;
-        if limit.is_cancelled() {
-            return Err(Error::Cancelled { path: path.clone() });
-        }
-        self_deadlock.warn(thread, path);
-        Ok(LocalRequest {
-            session,
-            path,
-            mode,
-            caller: mode,
-            limit,
-            data,
-            bounds: *bounds,
-            warn_after: *warn_waiting_after,
-            is_held_here,
-            tally,
-        })
     }
 
     /// The state that all locks of this recipe and path on this session share. The first lock makes
@@ -205,22 +128,7 @@ pub struct LockBuilder<L> {
 
 impl<L> LockBuilder<L> {
     pub(crate) fn new(session: ZkSession, path: String) -> Self {
-        let settings = Settings {
-            session,
-            path,
-            name: String::new(),
-            // By the host and the process id an operator finds the process.
-            data: world::host_and_process().into_bytes(),
-            acl: Acl::default(),
-            layout: Layout::default(),
-            hand_over: Duration::from_millis(20),
-            keep: Duration::ZERO,
-            strategy: WaitStrategy::default(),
-            bounds: HoldBounds::default(),
-            warn_waiting_after: Duration::from_secs(30),
-            permits: 1,
-        };
-        LockBuilder { settings, lock: PhantomData }
+        LockBuilder { settings: Settings::new(session, path), lock: PhantomData }
     }
 
     pub(crate) fn permits(mut self, permits: u32) -> Self {

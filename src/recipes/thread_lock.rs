@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use crate::error::{Cause, Error, Result};
 use crate::local::lock::{LocalHold, LocalLock};
+use crate::local::queue::Wants;
 use crate::local::reentry::{Nested, Reentry};
 use crate::local::registry::Shared;
 use crate::local::self_deadlock::SelfDeadlockDetector;
-use crate::local::turn::{Admission, Ask, Turn};
+use crate::local::turn::{Admission, Turn};
 use crate::queue::HoldBounds;
 use crate::queue::name::Kind;
-use crate::queue::{HeldNode, Queue, Release};
+use crate::queue::settings::Settings;
+use crate::queue::{Callbacks, HeldNode, Queue, Release, Request};
 use crate::recipes::calls::{Acquire, InQueue};
 use crate::recipes::guard::{Held, Hold};
-use crate::recipes::settings::{FORKED, Settings};
+use crate::recipes::settings::FORKED;
 use crate::session::SessionState;
 use crate::session::core::Core;
 use crate::stats::{HoldTally, LockTally};
@@ -128,7 +130,7 @@ impl ThreadLock {
     }
 
     /// Takes the lock for this thread alone; `kind` is the kind of node that it makes for that.
-    fn write(self: &Arc<Self>, kind: Kind, ask: Ask<'_>) -> Result<Option<Held>> {
+    fn write(self: &Arc<Self>, kind: Kind, request: &Request<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, this_thread());
         // If the thread has a write hold here, the hold is lost: otherwise `again` would have used
         // it. A loss is final. The same is true in `read`.
@@ -142,69 +144,88 @@ impl ThreadLock {
                 why: "this thread reads and would wait for itself: drop its read guards first",
             });
         }
-        let is_held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
-        let request = self.settings.request(ask, &shared.self_deadlock, thread, &is_held_here)?;
-        let Some(local_hold) = shared.local.hold(&request, kind)? else { return Ok(None) };
+        self.may_wait(request, thread)?;
+        let is_held_here = || self.is_written_here();
+        let Some(local_hold) = shared.local.hold(request, kind, &is_held_here)? else {
+            return Ok(None);
+        };
+        local_hold.node.bind(&self.settings.bounds);
         if local_hold.node.hand_overs() > 0 {
-            ask.tally.handed_over();
+            request.tally.handed_over();
         }
-        let tally = ask.tally.acquired(&local_hold.node, &[]);
+        let tally = request.tally.acquired(&local_hold.node, &[]);
         let writer =
             shared.writes.insert(thread, WriteHold { lock: self.clone(), local_hold, tally });
         shared.self_deadlock.holds(thread);
         Ok(Some(Held::new(writer)))
     }
 
-    fn read(self: &Arc<Self>, ask: Ask<'_>) -> Result<Option<Held>> {
+    fn read(self: &Arc<Self>, request: &Request<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, this_thread());
         if let Some(reader) = shared.reads.hold_of(thread) {
             self.settings.check(&reader.shared_read.node)?;
         }
         let shared_read = match shared.writes.hold_of(thread) {
-            Some(writer) => Some(self.read_beside(&writer.local_hold, ask)?),
-            None => self.read_in_turn(ask, thread)?,
+            Some(writer) => Some(self.read_beside(&writer.local_hold, request)?),
+            None => self.read_in_turn(request, thread)?,
         };
         let Some(shared_read) = shared_read else { return Ok(None) };
-        let tally = ask.tally.acquired(&shared_read.node, &[]);
+        let tally = request.tally.acquired(&shared_read.node, &[]);
         let reader =
             shared.reads.insert(thread, ReadHold { lock: self.clone(), shared_read, tally });
         shared.self_deadlock.holds(thread);
         Ok(Some(Held::new(reader)))
     }
 
+    /// Before this thread waits for a turn: an error if the call is cancelled already, and a warning
+    /// if the thread is about to wait for itself.
+    fn may_wait(&self, request: &Request<'_>, thread: ThreadId) -> Result<()> {
+        request.check_cancelled()?;
+        self.shared.self_deadlock.warn(thread, &self.settings.path);
+        Ok(())
+    }
+
+    /// Whether a thread of this process has a valid write hold.
+    fn is_written_here(&self) -> bool {
+        self.shared.writes.any(|writer| writer.local_hold.node.is_held())
+    }
+
     /// Takes a read for the thread that writes: it gets a read node of its own in the write's
     /// place, which stays when the write ends.
-    fn read_beside(&self, local_hold: &LocalHold, ask: Ask<'_>) -> Result<Arc<SharedRead>> {
-        let Ask { limit, tally, .. } = ask;
-        let core = self.settings.session.core();
+    fn read_beside(
+        &self,
+        local_hold: &LocalHold,
+        request: &Request<'_>,
+    ) -> Result<Arc<SharedRead>> {
         self.settings.check(&local_hold.node)?;
         // A request that is sent now would make a node for which nobody waits.
-        let path = || self.settings.path.clone();
-        if limit.is_cancelled() {
-            return Err(Error::Cancelled { path: path() });
-        }
-        if limit.is_past() {
+        request.check_cancelled()?;
+        if request.limit.is_past() {
+            let core = request.core();
             let cause = match core.state() {
                 SessionState::Connected => Cause::Deadline,
                 _ => Cause::Outage(core.failures()),
             };
-            return Err(Error::Unavailable { op: tally.call.op, path: path(), cause });
+            let (op, path) = (request.call.op, self.settings.path.clone());
+            return Err(Error::Unavailable { op, path, cause });
         }
-        let queue = &self.shared.local.queue;
-        let (write, data) = (&local_hold.node, &self.settings.data);
-        let held_node = queue.downgrade(tally.call, core, write, data, &limit)?;
+        let held_node = self.shared.local.queue.downgrade(request, &local_hold.node)?;
         held_node.bind(&self.settings.bounds);
         Ok(SharedRead::new(held_node, local_hold.node.hand_overs(), self.settings.bounds))
     }
 
     /// Takes a read for another thread: it joins the readers of this process, or queues for a read
     /// node of its own.
-    fn read_in_turn(&self, ask: Ask<'_>, thread: ThreadId) -> Result<Option<Arc<SharedRead>>> {
+    fn read_in_turn(
+        &self,
+        request: &Request<'_>,
+        thread: ThreadId,
+    ) -> Result<Option<Arc<SharedRead>>> {
         let shared = &self.shared;
-        let is_held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
-        let request = self.settings.request(ask, &shared.self_deadlock, thread, &is_held_here)?;
+        self.may_wait(request, thread)?;
+        let is_held_here = || self.is_written_here();
         loop {
-            let turn = match shared.local.turn(&request)? {
+            let turn = match shared.local.turns.turn(request, Wants::Share, &is_held_here)? {
                 Some(Admission::Turn(turn, _)) => turn,
                 Some(Admission::Share(shared_read))
                     if shared_read.bounds == self.settings.bounds && shared_read.node.is_held() =>
@@ -225,9 +246,13 @@ impl ThreadLock {
             {
                 return Ok(Some(shared_read));
             }
-            let Some(held_node) = shared.local.share(&request, Kind::Read, &turn)? else {
+            let on_blocked = |is_blocked| turn.set_blocked(is_blocked);
+            let callbacks = Callbacks { on_blocked: &on_blocked, ..Callbacks::NONE };
+            let queue = &shared.local.queue;
+            let Some(held_node) = queue.acquire(request, Kind::Read, &callbacks)? else {
                 return Ok(None);
             };
+            held_node.bind(&self.settings.bounds);
             let shared_read = SharedRead::new(held_node, 0, self.settings.bounds);
             *shared.newest.lock() = Arc::downgrade(&shared_read);
             self.let_in(&shared_read, &turn);
@@ -353,10 +378,10 @@ impl Acquire for Way {
         Some(Held::new(writer))
     }
 
-    fn take(&self, ask: Ask<'_>) -> Result<Option<Held>> {
+    fn take(&self, request: &Request<'_>) -> Result<Option<Held>> {
         match self.kind {
-            Kind::Read => self.lock.read(ask),
-            Kind::Write | Kind::Lock | Kind::Latch => self.lock.write(self.kind, ask),
+            Kind::Read => self.lock.read(request),
+            Kind::Write | Kind::Lock | Kind::Latch => self.lock.write(self.kind, request),
         }
     }
 

@@ -15,16 +15,16 @@ use crate::fencing::FencingToken;
 use crate::limit::{Ended, Limit};
 use crate::local::registry::Shared;
 use crate::process::Process;
-use crate::queue::call::error;
 use crate::queue::name::Kind;
-use crate::queue::{HeldNode, Queue, QueueRequest};
+use crate::queue::request::error;
+use crate::queue::settings::Settings;
+use crate::queue::{Callbacks, HeldNode, Queue, Request};
 use crate::recipes::calls::InQueue;
-use crate::session::ZkSession;
 use crate::session::core::Core;
 use crate::session::generation::CallError;
 use crate::session::retry::Retry;
 use crate::stats::{CallTally, LockTally};
-use crate::wait::{Mode, UserCall, until_got};
+use crate::wait::{Call, Mode, until_got};
 use crate::world::{HashSet, Instant, Mutex, never};
 
 /// The first pause between two checks of a node whose create may still be on its way; each further
@@ -34,10 +34,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// What the server needs to know of a candidate.
 #[derive(Clone)]
 pub(super) struct Campaign {
-    pub(super) session: ZkSession,
-    /// As the user gave it.
-    pub(super) path: String,
-    pub(super) id: Vec<u8>,
+    /// Its data is the candidate's id.
+    pub(super) settings: Arc<Settings>,
     pub(super) shared: Shared<SharedElection>,
 }
 
@@ -50,14 +48,14 @@ pub(super) struct SharedElection {
 
 impl InQueue for Campaign {
     fn queue(&self) -> (&Queue, &Core) {
-        (&self.shared.queue, self.session.core())
+        (&self.shared.queue, self.settings.core())
     }
 }
 
 impl Campaign {
     /// The process that has the session.
     pub(super) fn process(&self) -> &Process {
-        self.session.core().process()
+        self.settings.process()
     }
 
     /// Queues until this candidate leads, through outages and lost sessions. `on_blocked(true)` is
@@ -73,50 +71,34 @@ impl Campaign {
         on_blocked: &dyn Fn(bool),
         on_trouble: &dyn Fn(&Error),
     ) -> Result<(HeldTerm, FencingToken)> {
-        self.process().check("run", &self.path)?;
-        let call = UserCall::new("campaign");
+        self.process().check("run", &self.settings.path)?;
+        let call = Call::new("campaign");
         until_got(|| {
             self.shared.tally.count(&call, |tally| {
-                let on_blocked = |is_blocked| {
-                    on_blocked(is_blocked);
-                    if is_blocked {
-                        tally.contended();
-                    }
+                let callbacks = Callbacks {
+                    on_id: &|id| created_nodes.add(self.settings.core(), id),
+                    on_blocked,
+                    on_trouble,
+                    ..Callbacks::NONE
                 };
-                self.stand(cancel, created_nodes, &on_blocked, on_trouble, tally).map(Some)
+                self.stand(&call, Limit::cancelled_by(cancel), tally, &callbacks).map(Some)
             })
         })
     }
 
     fn stand(
         &self,
-        cancel: &CancelToken,
-        created_nodes: &CreatedNodes,
-        on_blocked: &dyn Fn(bool),
-        on_trouble: &dyn Fn(&Error),
+        call: &Call,
+        limit: Limit<'_>,
         tally: &CallTally<'_>,
+        callbacks: &Callbacks<'_>,
     ) -> Result<(HeldTerm, FencingToken)> {
-        let limit = Limit::cancelled_by(cancel);
         let (mut logged, mut refusals) = (None, 0);
         loop {
-            if cancel.is_cancelled() {
-                return Err(Error::Cancelled { path: self.path.clone() });
-            }
-            let acquired = self.shared.queue.acquire(&QueueRequest {
-                call: tally.call,
-                core: self.session.core(),
-                kind: Kind::Latch,
-                mode: Mode::Wait,
-                limit,
-                on_overdue: Some(on_trouble),
-                warn_after: Duration::MAX, // a candidate that waits is as usual
-                data: &self.id,
-                on_id: &|id| created_nodes.add(self.session.core(), id),
-                on_blocked,
-                on_loss: &|| Box::new(|| ()),
-            });
-            let elected = match acquired {
-                Ok(node) => Ok(node.and_then(|node| self.begin(node, tally))),
+            let request = Request::new(call, &self.settings, Mode::Wait, limit, tally).enduring();
+            request.check_cancelled()?;
+            let elected = match self.shared.queue.acquire(&request, Kind::Latch, callbacks) {
+                Ok(node) => Ok(node.and_then(|node| self.begin(node, &request))),
                 Err(e) => Err(e),
             };
             match elected {
@@ -124,15 +106,15 @@ impl Campaign {
                 Ok(None) => {} // the node was lost before the term began
                 Err(e @ (Error::Unavailable { .. } | Error::Server { .. })) => {
                     if logged.as_ref() != Some(&e) {
-                        warn!("election {}: {e}; the candidate tries again", self.path);
+                        warn!("election {}: {e}; the candidate tries again", self.settings.path);
                         logged = Some(e.clone());
                     }
-                    on_trouble(&e);
+                    (callbacks.on_trouble)(&e);
                     // An outage ends by itself. After a refusal somebody must change something at
                     // the server, and each attempt makes and deletes a node: so the attempts become
                     // less and less frequent.
                     refusals = if matches!(e, Error::Server { .. }) { refusals + 1 } else { 0 };
-                    self.pause(refusals, &limit)?;
+                    self.pause(refusals, &request)?;
                 }
                 Err(e) => return Err(e),
             }
@@ -140,13 +122,13 @@ impl Campaign {
     }
 
     /// Makes a held node a term. `None`: the node is lost.
-    fn begin(&self, node: HeldNode, tally: &CallTally<'_>) -> Option<(HeldTerm, FencingToken)> {
+    fn begin(&self, node: HeldNode, request: &Request<'_>) -> Option<(HeldTerm, FencingToken)> {
         if !node.is_held() {
             return None;
         }
-        let path = self.session.core().shown(node.path()).to_owned();
+        let path = self.settings.shown(node.path()).to_owned();
         let token = FencingToken::new(node.leased().czxid(), 0);
-        let tally = tally.acquired(&node, &[]);
+        let tally = request.tally.acquired(&node, &[]);
         let term = HeldTerm::new(node, path.clone(), tally);
         term.node().ask_for_watch();
         info!("{path}: elected, token {token}");
@@ -155,11 +137,11 @@ impl Campaign {
 
     /// Waits for T/8. After the second refusal in a row, and after each further one, the time
     /// doubles, up to 8 T.
-    fn pause(&self, refusals: u32, limit: &Limit<'_>) -> Result<()> {
-        let until =
-            Instant::now() + self.session.timeout() / 8 * (1 << refusals.saturating_sub(1).min(6));
-        match limit.or_at(until).recv(&never::<Infallible>()) {
-            Ended::Cancelled => Err(Error::Cancelled { path: self.path.clone() }),
+    fn pause(&self, refusals: u32, request: &Request<'_>) -> Result<()> {
+        let timeout = self.settings.session.timeout();
+        let until = Instant::now() + timeout / 8 * (1 << refusals.saturating_sub(1).min(6));
+        match request.limit.or_at(until).recv(&never::<Infallible>()) {
+            Ended::Cancelled => Err(request.cancelled()),
             _ => Ok(()),
         }
     }
@@ -176,7 +158,7 @@ impl Campaign {
             let (term, _) = self.elect(cancel, &created_nodes, &|_| (), &|_| ())?;
             let leadership = term.view();
             if cancel.is_cancelled() {
-                return Err(Error::Cancelled { path: self.path.clone() });
+                return Err(Error::Cancelled { path: self.settings.path.clone() });
             }
             // The term may have ended since it began.
             if !leadership.is_held() {
@@ -207,7 +189,8 @@ impl CreatedNodes {
     /// Waits until all of these nodes that should be deleted are gone. A lost session takes its
     /// nodes with it.
     pub(super) fn until_gone(&self, campaign: &Campaign) -> Result<()> {
-        let (core, path) = (campaign.session.core(), campaign.path.as_str());
+        let Settings { session, path, .. } = &*campaign.settings;
+        let core = session.core();
         let limit = &Limit::after(core.operation_timeout());
         let Some(generation) = core.generation() else { return Ok(()) };
         let going = &generation.deletes_under_way() & &*self.0.lock();
@@ -221,7 +204,7 @@ impl CreatedNodes {
                 Err(e) => return Err(e),
             }
             if limit.is_past() {
-                return Err(error("leave", path.to_owned(), CallError::ConnectionLoss));
+                return Err(error("leave", path.clone(), CallError::ConnectionLoss));
             }
             if !going.is_disjoint(&generation.deletes_under_way()) {
                 limit.or_at(Instant::now() + pause).recv(&never::<Infallible>());
@@ -235,6 +218,7 @@ impl CreatedNodes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ZkSession;
     use crate::session::generation::Removal;
     use zk_test_server::{Op, TestServer};
 

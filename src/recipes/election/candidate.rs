@@ -13,7 +13,7 @@ use super::state::CandidateState;
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
 use crate::session::SessionState;
-use crate::wait::{Mode, UserCall, Wait, until_got};
+use crate::wait::{Call, Mode, Wait, until_got};
 use crate::world::thread::JoinHandle;
 use crate::world::{LazyLock, Mutex, Receiver, bounded, spawn_own};
 
@@ -70,9 +70,9 @@ pub struct ZkCandidate {
 
 impl ZkCandidate {
     pub(super) fn start(campaign: Campaign) -> Result<Self> {
-        let (op, path) = ("join", campaign.path.clone());
+        let (op, path) = ("join", campaign.settings.path.clone());
         campaign.process().check(op, &path)?;
-        if campaign.session.state() == SessionState::Closed {
+        if campaign.settings.session.state() == SessionState::Closed {
             return Err(Error::Closed { op, path });
         }
         let state = CandidateState::new(campaign);
@@ -86,7 +86,7 @@ impl ZkCandidate {
 
     /// The election's path, as it was given.
     pub fn path(&self) -> &str {
-        &self.state.campaign.path
+        &self.state.campaign.settings.path
     }
 
     /// Whether this candidate leads now. This is cheap: it does no I/O, and looks at a clock and a
@@ -122,7 +122,7 @@ impl ZkCandidate {
     ///   another error.
     #[doc(alias = "await")]
     pub fn wait_leader(&self) -> Result<Leadership> {
-        let call = UserCall::new(WAIT_LEADER);
+        let call = Call::new(WAIT_LEADER);
         until_got(|| self.state.wait(&call, Mode::Wait, &Limit::NONE))
     }
 
@@ -149,8 +149,8 @@ impl ZkCandidate {
     /// As [`wait_leader_timeout`](Self::wait_leader_timeout), and
     /// [`Error::Cancelled`](crate::Error::Cancelled) when the token is cancelled.
     pub fn wait_leader_with(&self, wait: Wait) -> Result<Option<Leadership>> {
-        let operation_timeout = || self.state.campaign.session.core().operation_timeout();
-        let call = UserCall::new(WAIT_LEADER);
+        let operation_timeout = || self.state.campaign.settings.core().operation_timeout();
+        let call = Call::new(WAIT_LEADER);
         wait.acquire(operation_timeout, |mode, limit| self.state.wait(&call, mode, &limit))
     }
 
@@ -181,7 +181,7 @@ impl ZkCandidate {
     #[doc(alias = "close")]
     pub fn leave(&self) -> Result<()> {
         let campaign = &self.state.campaign;
-        campaign.process().check("leave", &campaign.path)?;
+        campaign.process().check("leave", &campaign.settings.path)?;
         self.stop();
         self.state.created_nodes.until_gone(campaign)
     }

@@ -12,6 +12,7 @@ mod state;
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use self::campaign::{Campaign, SharedElection};
 pub use self::candidate::ZkCandidate;
@@ -20,8 +21,9 @@ pub use self::leadership::Leadership;
 use crate::cancel::CancelToken;
 use crate::error::Result;
 use crate::queue::Queue;
+use crate::queue::settings::Settings;
 use crate::recipes::calls::{InQueue, contender_calls};
-use crate::recipes::settings::{LockBuilder, Recipe, Settings};
+use crate::recipes::settings::{LockBuilder, Recipe};
 use crate::session::ZkSession;
 
 /// An election over ZooKeeper: of all candidates in all processes, one leads at a time.
@@ -124,7 +126,7 @@ impl ZkElection {
 
     /// The election's path, as it was given.
     pub fn path(&self) -> &str {
-        &self.campaign.path
+        &self.campaign.settings.path
     }
 
     /// Stands for election, in the background, until the candidate leaves or is dropped. The call
@@ -241,14 +243,14 @@ contender_calls! {
 }
 
 impl Recipe for ZkElection {
-    fn make(settings: Settings) -> Result<Self> {
+    fn make(mut settings: Settings) -> Result<Self> {
+        settings.warn_waiting_after = Duration::MAX; // a candidate that waits is as usual
         let shared = settings.share("election", |settings| SharedElection {
             queue: Queue::of_candidates(settings.dir(), settings.acl.clone()),
             tally: settings.tally("election"),
         })?;
         settings.agree("election", &shared.queue)?;
-        let Settings { session, path, data: id, .. } = settings;
-        Ok(ZkElection { campaign: Campaign { session, path, id, shared } })
+        Ok(ZkElection { campaign: Campaign { settings: settings.into(), shared } })
     }
 }
 

@@ -12,7 +12,7 @@ use crate::limit::{Ended, Limit};
 use crate::queue::end_of_time;
 use crate::session::SessionState;
 use crate::session::notifier::{EventMask, Notifier, WatchRegistry};
-use crate::wait::{Mode, UserCall};
+use crate::wait::{Call, Mode};
 use crate::world::{Instant, Mutex};
 
 /// The state of one candidate.
@@ -73,12 +73,12 @@ impl CandidateState {
     /// who leads. `None`: contention, as [`end_of_time`] says.
     pub(super) fn wait(
         &self,
-        call: &UserCall,
+        call: &Call,
         mode: Mode,
         limit: &Limit<'_>,
     ) -> Result<Option<Leadership>> {
-        self.campaign.process().check(call.op, &self.campaign.path)?;
-        let core = self.campaign.session.core();
+        self.campaign.process().check(call.op, &self.campaign.settings.path)?;
+        let core = self.campaign.settings.core();
         let (notifier, mask) = (Notifier::new(), EventMask { gone: 1, changed: 1 });
         let _changes = self.changes.register((), &notifier, mask);
         let _session = core.changes.register((), &notifier, mask);
@@ -86,7 +86,7 @@ impl CandidateState {
             if let Some(leadership) = self.leadership() {
                 return Ok(Some(leadership));
             }
-            let path = || self.campaign.path.clone();
+            let path = || self.campaign.settings.path.clone();
             let trouble = {
                 let status = self.status.lock();
                 match (&status.over, &status.trouble) {
@@ -192,7 +192,7 @@ struct StandDown<'a> {
 
 impl Drop for StandDown<'_> {
     fn drop(&mut self) {
-        let path = &self.state.campaign.path;
+        let path = &self.state.campaign.settings.path;
         let over = match &self.event {
             ElectionEvent::Failed(e) => {
                 warn!("election {path}: our candidate is out, {e}");

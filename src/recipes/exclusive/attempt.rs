@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::limit::Limit;
-use crate::local::turn::LocalRequest;
-use crate::queue::call::until_done;
-use crate::queue::{Call, HeldNode, NewNode, OnLoss, Step, Stop, WhoHolds, rule};
+use crate::queue::request::until_done;
+use crate::queue::settings::Settings;
+use crate::queue::{Callbacks, HeldNode, NewNode, OnLoss, Request, Step, Stop, WhoHolds, rule};
 use crate::session::acl::Acl;
 use crate::session::generation::{CallError, CreateMode, Generation, Operation, Removal};
 use crate::session::lease::Refused;
@@ -33,22 +33,11 @@ const OWN: EventMask = EventMask { gone: GONE, changed: CHANGED };
 /// A waiter tries again this often, in case an event is lost for a reason that nobody foresaw.
 const SAFETY_POLL: Duration = Duration::from_secs(60);
 
-/// One request for the lock.
-pub(super) struct ExclusiveRequest<'a> {
-    pub(super) local: &'a LocalRequest<'a>,
+struct ExclusiveAttempt<'a> {
+    request: &'a Request<'a>,
     /// The lock's node, its full path.
-    pub(super) node: &'a str,
-    pub(super) acl: &'a Acl,
-    /// Called with true when the server shows somebody else's node, and with false when that is not
-    /// known any more.
-    pub(super) on_blocked: &'a dyn Fn(bool),
-    /// Makes the function that runs if the lock is lost.
-    pub(super) on_loss: &'a dyn Fn() -> OnLoss,
-}
-
-pub(super) struct ExclusiveAttempt<'a> {
-    request: &'a ExclusiveRequest<'a>,
-    call: Call<'a>,
+    node: &'a str,
+    callbacks: &'a Callbacks<'a>,
     notifier: Arc<Notifier>,
 }
 
@@ -63,34 +52,27 @@ enum Whose {
     Gone,
 }
 
-impl<'a> ExclusiveAttempt<'a> {
-    pub(super) fn new(request: &'a ExclusiveRequest<'a>) -> Self {
-        let dir = path::parent(request.node);
-        let LocalRequest { tally, session, limit, .. } = *request.local;
-        let call = Call::new(tally.call, session.core(), dir, limit).reporting(WhoHolds {
-            dir,
-            names: rule::all_holders,
-            after: request.local.warn_after,
-        });
-        ExclusiveAttempt { request, call, notifier: Notifier::new() }
-    }
+/// Creates the lock's node `node`, a full path, or waits until it can. `None`: somebody else has the
+/// lock.
+pub(super) fn acquire(
+    request: &Request<'_>,
+    node: &str,
+    callbacks: &Callbacks<'_>,
+) -> Result<Option<HeldNode>> {
+    let mut attempt = ExclusiveAttempt { request, node, callbacks, notifier: Notifier::new() };
+    let notifier = attempt.notifier.clone();
+    // Register before the first request: an event may arrive before the answer to the read that
+    // sets its watch, and a session may be lost before its connection has said so.
+    let mask = EventMask { gone: SESSION, changed: SESSION };
+    let _session = request.core().changes.register((), &notifier, mask);
+    until_done(callbacks.on_blocked, || attempt.begin())
+}
 
-    pub(super) fn run(mut self) -> Result<Option<HeldNode>> {
-        let core = self.call.core;
-        // Register before the first request: an event may arrive before the answer to the read that
-        // sets its watch, and a session may be lost before its connection has said so.
-        let _session = core.changes.register(
-            (),
-            &self.notifier,
-            EventMask { gone: SESSION, changed: SESSION },
-        );
-        until_done(self.request.on_blocked, || self.begin())
-    }
-
+impl ExclusiveAttempt<'_> {
     /// Creates, waits and is granted the lock under one nonce.
     fn begin(&mut self) -> Step<HeldNode> {
-        let node = self.request.node;
-        let generation = self.call.connected()?;
+        let node = self.node;
+        let generation = self.request.connected()?;
         let _node = generation.nodes.register(node.to_owned(), &self.notifier, OWN);
         let mut create_attempt = CreateAttempt::new(generation.clone(), node.to_owned());
         loop {
@@ -98,7 +80,7 @@ impl<'a> ExclusiveAttempt<'a> {
                 .advance(&mut create_attempt)
                 .and_then(|seen| self.grant(&mut create_attempt, &seen))
             {
-                Err(Stop::Again) => (self.request.on_blocked)(false),
+                Err(Stop::Again) => (self.callbacks.on_blocked)(false),
                 end => return end,
             }
         }
@@ -109,31 +91,33 @@ impl<'a> ExclusiveAttempt<'a> {
     /// Creates, and waits while another node is there, until a read behind our create has shown our
     /// node.
     fn advance(&mut self, create_attempt: &mut CreateAttempt) -> Step<SeenNode> {
-        let ExclusiveRequest { node, acl, local, .. } = *self.request;
-        let LocalRequest { data, mode, limit, .. } = *local;
+        let ExclusiveAttempt { node, request, .. } = *self;
+        let Request { settings, limit, .. } = request;
+        let Settings { acl, data, .. } = settings;
+        let is_try = request.mode == Mode::Try;
         loop {
             if limit.is_past() {
                 // A request that is sent now would make a node for which no time is left.
-                return Err(self.call.stop(node, CallError::Deadline));
+                return Err(self.request.stop(node, CallError::Deadline));
             }
             self.notifier.clear(u8::MAX);
-            self.call.connected_still(&create_attempt.generation)?;
+            self.request.connected_still(&create_attempt.generation)?;
             let generation = create_attempt.generation.clone();
             let epoch = generation.epoch();
             let pending_deletes = generation.pending_deletes();
             let was_made = create_attempt.made.is_some();
-            match create_attempt.create(data, acl, &limit) {
+            match create_attempt.create(data, acl, limit) {
                 Ok(()) if was_made => {}
-                Ok(()) => self.call.progress(),
+                Ok(()) => self.request.progress(),
                 Err(CallError::NodeExists) => {}
                 Err(CallError::NoNode) => {
                     let dir = path::parent(node);
                     generation
-                        .make_parents(dir, acl, &limit)
-                        .map_err(|e| self.call.stop(dir, e))?;
+                        .make_parents(dir, acl, limit)
+                        .map_err(|e| self.request.stop(dir, e))?;
                     continue;
                 }
-                Err(e) => return Err(self.call.stop(node, e)),
+                Err(e) => return Err(self.request.stop(node, e)),
             }
             let is_made = create_attempt.made.is_some();
             // The notifier is notified of every node of this name. All notifications from before
@@ -146,8 +130,8 @@ impl<'a> ExclusiveAttempt<'a> {
             // and neither needs a `sync`.
             let is_others = !is_made && pending_deletes.is_empty();
             if is_others {
-                self.call.of.found_contention();
-                if mode == Mode::Try {
+                self.request.call.found_contention();
+                if is_try {
                     return Err(Stop::Busy);
                 }
             }
@@ -162,10 +146,10 @@ impl<'a> ExclusiveAttempt<'a> {
                     Whose::PendingDelete => {
                         debug!("{node}: waiting until our earlier node is deleted");
                     }
-                    Whose::Others if mode == Mode::Try => return Err(Stop::Busy),
+                    Whose::Others if is_try => return Err(Stop::Busy),
                     Whose::Others => {
-                        self.call.of.found_contention();
-                        (self.request.on_blocked)(true);
+                        self.request.contended();
+                        (self.callbacks.on_blocked)(true);
                         debug!("{node}: waiting until somebody else's node is deleted");
                     }
                 }
@@ -175,7 +159,7 @@ impl<'a> ExclusiveAttempt<'a> {
                     break;
                 }
             }
-            (self.request.on_blocked)(false);
+            (self.callbacks.on_blocked)(false);
         }
     }
 
@@ -186,11 +170,11 @@ impl<'a> ExclusiveAttempt<'a> {
         epoch: u64,
         pending_deletes: &HashSet<String>,
     ) -> Step<Whose> {
-        let (path, limit) = (self.request.node, &self.call.limit);
+        let (path, limit) = (self.node, &self.request.limit);
         let node = match create_attempt.generation.read(path, true, limit) {
             Ok(node) => node,
             Err(CallError::NoNode) => return Ok(Whose::Gone),
-            Err(e) => return Err(self.call.stop(path, e)),
+            Err(e) => return Err(self.request.stop(path, e)),
         };
         // Somebody may have overwritten the node's data, and the nonce in it. The czxid stays.
         if create_attempt.made == Some(node.stat.czxid) {
@@ -209,9 +193,12 @@ impl<'a> ExclusiveAttempt<'a> {
 
     /// Waits until something happens to the node, or to the watch on it. True: the node has changed.
     fn wait(&self, generation: &Generation, epoch: u64) -> Step<bool> {
-        while self.call.is_undisturbed(generation, epoch) {
-            self.call.progress(); // the node in the way was read, and its watch is set
-            match self.call.wait(generation, &self.notifier, Instant::now() + SAFETY_POLL)? {
+        while self.request.is_undisturbed(generation, epoch) {
+            self.request.progress(); // the node in the way was read, and its watch is set
+            let until = Instant::now() + SAFETY_POLL;
+            let dir = path::parent(self.node);
+            let who_holds = WhoHolds { dir, names: rule::all_holders };
+            match self.request.wait(generation, &self.notifier, until, who_holds)? {
                 Some(events) if events & (GONE | CHANGED) == 0 => {}
                 Some(events) => return Ok(events & GONE == 0),
                 None => break,
@@ -222,15 +209,14 @@ impl<'a> ExclusiveAttempt<'a> {
 
     fn grant(&self, create_attempt: &mut CreateAttempt, seen: &SeenNode) -> Step<HeldNode> {
         let generation = create_attempt.generation.clone();
-        let dir = path::parent(self.request.node);
-        let grant = || create_attempt.grant(seen, (self.request.on_loss)());
-        self.call.grant(&generation, &self.notifier, OWN, dir, grant, || self.own_gone())
+        let grant = || create_attempt.grant(seen, (self.callbacks.on_loss)());
+        self.request.grant(&generation, &self.notifier, OWN, grant, || self.own_gone())
     }
 
     fn own_gone(&self) -> Stop {
         warn!(
             "{}: our node is gone (deleted by hand, or its session expired); trying again",
-            self.request.node
+            self.node
         );
         Stop::Anew
     }

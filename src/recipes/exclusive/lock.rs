@@ -4,18 +4,18 @@
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 
-use super::attempt::{ExclusiveAttempt, ExclusiveRequest};
+use super::attempt;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::local::queue::{LocalQueue, Wants};
 use crate::local::registry::Shared;
 use crate::local::self_deadlock::SelfDeadlockDetector;
-use crate::local::turn::{Admission, Ask, Turn};
-use crate::queue::OnLoss;
-use crate::queue::{Contender, HeldNode, Release, query};
+use crate::local::turn::Admission;
+use crate::queue::settings::Settings;
+use crate::queue::{Callbacks, Contender, HeldNode, OnLoss, Release, Request, query};
 use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
-use crate::recipes::settings::{FORKED, Settings};
+use crate::recipes::settings::FORKED;
 use crate::session::acl::Acl;
 use crate::session::generation::CallError;
 use crate::session::nonce;
@@ -102,7 +102,7 @@ impl Acquire for Arc<ExclusiveHandle> {
         &self.shared.tally
     }
 
-    fn take(&self, ask: Ask<'_>) -> Result<Option<Held>> {
+    fn take(&self, request: &Request<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, thread::current().id());
         let is_held_here = || {
             // `is_held` may find that the lease has ended. It notifies the holders then, which takes
@@ -110,33 +110,31 @@ impl Acquire for Arc<ExclusiveHandle> {
             let node = shared.hold.lock().upgrade();
             node.is_some_and(|node| node.is_held())
         };
-        let request = self.settings.request(ask, &shared.self_deadlock, thread, &is_held_here)?;
-        let turn = match Turn::wait(&shared.turns, &request, Wants::All)? {
+        request.check_cancelled()?;
+        shared.self_deadlock.warn(thread, &self.settings.path);
+        let turn = match shared.turns.turn(request, Wants::All, &is_held_here)? {
             Some(Admission::Turn(turn, _)) => turn,
             Some(Admission::Share(never)) => match never {},
             None => return Ok(None),
         };
         let number = turn.number;
-        let attempt = ExclusiveAttempt::new(&ExclusiveRequest {
-            local: &request,
-            node: &shared.node,
-            acl: &shared.acl,
-            on_blocked: &|is_blocked| request.blocked(&turn, is_blocked),
-            on_loss: &|| {
-                // The loss ends the turn, even if the guard lives on: a lost hold must not keep
-                // other threads of this process from the lock.
-                let turns = shared.turns.clone();
-                Box::new(move || turns.leave(number)) as OnLoss
-            },
-        })
-        .run()?;
-        let Some(node) = attempt else { return Ok(None) };
+        let on_blocked = |is_blocked| turn.set_blocked(is_blocked);
+        let on_loss = || {
+            // The loss ends the turn, even if the guard lives on: a lost hold must not keep other
+            // threads of this process from the lock.
+            let turns = shared.turns.clone();
+            Box::new(move || turns.leave(number)) as OnLoss
+        };
+        let callbacks = Callbacks { on_blocked: &on_blocked, on_loss: &on_loss, ..Callbacks::NONE };
+        let Some(node) = attempt::acquire(request, &shared.node, &callbacks)? else {
+            return Ok(None);
+        };
         node.bind(&self.settings.bounds);
         let node = Arc::new(node);
         *shared.hold.lock() = Arc::downgrade(&node);
         turn.becomes_hold();
         shared.self_deadlock.holds(thread);
-        let tally = ask.tally.acquired(&node, &[]);
+        let tally = request.tally.acquired(&node, &[]);
         Ok(Some(Held::new(Arc::new(ExclusiveHold {
             lock: self.clone(),
             node,

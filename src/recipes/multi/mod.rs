@@ -17,7 +17,7 @@ pub use self::member::Member;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::recipes::calls::lock_calls;
-use crate::wait::{Mode, UserCall, Wait, until_got};
+use crate::wait::{Call, Mode, Wait, until_got};
 use crate::world::thread;
 
 /// Several locks as one: a guard holds all of them, or the call holds none.
@@ -148,23 +148,18 @@ lock_calls! {
 
 impl Set {
     fn lock(&self) -> Result<ZkMultiGuard> {
-        let call = UserCall::new("lock");
+        let call = Call::new("lock");
         until_got(|| self.acquire(&call, Mode::Wait, Limit::NONE))
     }
 
     fn lock_with(&self, wait: &Wait) -> Result<Option<ZkMultiGuard>> {
-        let call = UserCall::new("lock");
+        let call = Call::new("lock");
         wait.acquire(|| self.operation_timeout(), |mode, limit| self.acquire(&call, mode, limit))
     }
 
     /// Takes one member after the other. If the call ends before it has all of them, it drops, and
     /// so releases, those that it has.
-    fn acquire(
-        &self,
-        call: &UserCall,
-        mode: Mode,
-        limit: Limit<'_>,
-    ) -> Result<Option<ZkMultiGuard>> {
+    fn acquire(&self, call: &Call, mode: Mode, limit: Limit<'_>) -> Result<Option<ZkMultiGuard>> {
         self.members.iter().try_for_each(|member| member.0.check_process())?;
         let thread = thread::current().id();
         for member in &self.members {

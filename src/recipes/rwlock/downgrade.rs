@@ -5,35 +5,24 @@
 
 use crate::clock::BootTime;
 use crate::error::{Error, Result};
-use crate::limit::Limit;
-use crate::queue::call::failure;
 use crate::queue::contender_node::ContenderNode;
 use crate::queue::name::{self, Kind};
+use crate::queue::request::failure;
 use crate::queue::rule;
-use crate::queue::{HeldNode, Queue};
-use crate::session::core::Core;
+use crate::queue::{HeldNode, Queue, Request};
 use crate::session::generation::{CallError, CreateMode, create_contender};
 use crate::session::lease::Refused;
-use crate::session::retry::Retry;
-use crate::wait::UserCall;
 use zk_wire::path;
 
 impl Queue {
     /// Makes a held read node in the place of `write`, for the thread that holds that.
-    pub(crate) fn downgrade(
-        &self,
-        call: &UserCall,
-        core: &Core,
-        write: &HeldNode,
-        data: &[u8],
-        limit: &Limit<'_>,
-    ) -> Result<HeldNode> {
-        let op = call.op;
-        let mut contender = self.read_node_beside(call, core, write, data, limit)?;
+    pub(crate) fn downgrade(&self, request: &Request<'_>, write: &HeldNode) -> Result<HeldNode> {
+        let core = request.core();
+        let mut contender = self.read_node_beside(request, write)?;
+        request.progress();
         // The read continues the write's hold, so it has the write's fencing token. The read node's
         // own czxid is above that of writers which wait already.
         contender.czxid = write.leased().czxid();
-        let retry = Retry::since(call.begun);
         loop {
             let refused = match contender.grant(Box::new(|| ())) {
                 Ok(held_node) => {
@@ -46,26 +35,19 @@ impl Queue {
             write.check(core)?;
             if refused == Refused::Stale {
                 // Without a connection a proof fails at once, so the connection is waited for here.
-                core.connected(op, core.shown(self.dir()), limit, &retry)?;
-                match contender.generation.prove(limit) {
+                request.session()?;
+                match contender.generation.prove(&request.limit) {
                     Ok(()) => {}
-                    Err(CallError::ConnectionLoss) => core.failed(&retry),
-                    Err(e) => return Err(failure(op, core, &contender.path, e)),
+                    Err(CallError::ConnectionLoss) => request.failed(),
+                    Err(e) => return Err(failure(request.call.op, core, &contender.path, e)),
                 }
             }
         }
     }
 
     /// Makes a read node with the number of `write`, and makes sure that `write` still stood then.
-    fn read_node_beside(
-        &self,
-        call: &UserCall,
-        core: &Core,
-        write: &HeldNode,
-        data: &[u8],
-        limit: &Limit<'_>,
-    ) -> Result<ContenderNode> {
-        let op = call.op;
+    fn read_node_beside(&self, request: &Request<'_>, write: &HeldNode) -> Result<ContenderNode> {
+        let (op, core, limit) = (request.call.op, request.core(), &request.limit);
         // If numbers carry no order, a node that is made later cannot take the place of an earlier
         // one.
         let own = name::parse(path::name(write.path())).map(|name| name.sequence);
@@ -78,21 +60,21 @@ impl Queue {
             let path = core.shown(self.dir()).to_owned();
             return Err(Error::Server { op, path, code });
         };
-        let retry = Retry::since(call.begun);
         let again = |e: CallError, path: &str| match e {
             // When the caller's time is over, nothing more is sent.
             CallError::ConnectionLoss | CallError::Expired if !limit.is_past() => {
-                core.failed(&retry);
+                request.failed();
                 Ok(())
             }
             e => Err(failure(op, core, path, e)),
         };
         loop {
-            let generation = core.connected(op, core.shown(self.dir()), limit, &retry)?;
+            let generation = request.session()?;
             write.check(core)?;
             let id = name::new_id(self.layout());
             let prefix = name::prefix(self.layout(), Kind::Read, &id);
             let path = path::join(self.dir(), &format!("{prefix}{sequence:010}"));
+            let data = &request.settings.data;
             let create = create_contender(&path, &id, CreateMode::Ephemeral, data, self.acl());
             let flight = generation.flight(&[create], limit);
             let created = match flight.and_then(|mut answers| answers.take(0)?.created()) {

@@ -3,23 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::permits::{self, Count, PermitRequest, Permits};
+use super::permits::{self, Count, Permits};
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
 use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::registry::Shared;
-use crate::local::turn::{Ask, LocalRequest};
-use crate::queue::HoldBounds;
 use crate::queue::name::Kind;
+use crate::queue::settings::Settings;
 use crate::queue::snapshot::{Folder, snapshot};
-use crate::queue::{
-    Call, Contender, HeldNode, Queue, Release, Stop, WhoHolds, end_of_time, revoke_contender, rule,
-};
+use crate::queue::{Contender, HeldNode, Queue, Release, Request, Stop, revoke_contender};
 use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
-use crate::recipes::settings::Settings;
 use crate::session::ZkSession;
-use crate::stats::{CallTally, HoldTally, LockStats, LockTally};
+use crate::stats::{HoldTally, LockStats, LockTally};
 use crate::wait::Mode;
 use crate::world::Instant;
 use crate::world::atomic::{AtomicBool, Ordering};
@@ -82,32 +78,23 @@ impl SemaphoreHandle {
     }
 
     /// Takes all of `number` permits or none. `None`: somebody else was ahead, or has them.
-    fn take(&self, number: u32, ask: Ask<'_>) -> Result<Option<Held>> {
-        let Ask { mode, limit, tally } = ask;
-        if limit.is_cancelled() {
-            return Err(Error::Cancelled { path: self.settings.path.clone() });
-        }
-        self.check(number, ask)?;
-        let permits = &self.shared.permits;
-        let call = Call::new(tally.call, self.settings.session.core(), permits.count.path(), limit)
-            .reporting(WhoHolds {
-                dir: permits.dir(),
-                names: rule::all_holders,
-                after: self.settings.warn_waiting_after,
-            });
-        let request = PermitRequest { call: &call, number, mode, data: &self.settings.data, tally };
+    fn take(&self, number: u32, request: &Request<'_>) -> Result<Option<Held>> {
+        request.check_cancelled()?;
+        self.check(number, request)?;
+        let (local, permits) = (&self.shared.local, &self.shared.permits);
+        let limit = &request.limit;
         let mut slice = self.settings.operation_timeout() / 2;
         loop {
-            if mode == Mode::Try && self.shared.permits.is_full(&request)? {
+            if request.mode == Mode::Try && permits.is_full(request, number)? {
                 return Ok(None);
             }
             // A caller that only tries must not fail because another caller passes through the
             // mutex while permits are free; and it must not wait for one that stays there because
             // none are free. So it waits for a slice of time, counts again, and makes each slice
             // longer.
-            let may_wait = mode == Mode::Wait;
-            let until = if may_wait { limit } else { limit.or_at(Instant::now() + slice) };
-            let passage = match self.enter(Ask { mode, limit: until, tally }) {
+            let may_wait = request.mode == Mode::Wait;
+            let until = if may_wait { *limit } else { limit.or_at(Instant::now() + slice) };
+            let passage = match self.enter(&request.passage(until)) {
                 Ok(Some(passage)) => passage,
                 Ok(None) if may_wait || limit.is_past() => return Ok(None),
                 Ok(None) => {
@@ -123,12 +110,11 @@ impl SemaphoreHandle {
                 Err(e) => return Err(e),
             };
             // Behind the wait for the mutex the time of the policy begins anew.
-            call.progress();
-            let local = &self.shared.local;
-            match self.shared.permits.take(&request, &passage.local_hold.node, &local.losses) {
-                Ok(permits) => {
+            request.progress();
+            match permits.take(request, number, &passage.local_hold.node, &local.losses) {
+                Ok(nodes) => {
                     drop(passage);
-                    return Ok(self.held(permits, tally));
+                    return Ok(self.held(nodes, request));
                 }
                 Err(Stop::Busy) => return Ok(None),
                 Err(Stop::Fail(e)) => return Err(e),
@@ -140,7 +126,7 @@ impl SemaphoreHandle {
     /// A request for more permits than there are could wait for ever: that is an error. A request
     /// for one may wait: there may be none for a while. For one permit the number needs no read
     /// once it was compared.
-    fn check(&self, number: u32, Ask { limit, tally, .. }: Ask<'_>) -> Result<()> {
+    fn check(&self, number: u32, request: &Request<'_>) -> Result<()> {
         if number == 0 {
             let reason = "0 permits cannot be held".to_owned();
             return Err(Error::InvalidConfig { what: "number of permits", reason });
@@ -148,12 +134,11 @@ impl SemaphoreHandle {
         if number == 1 && self.has_agreed.load(Ordering::Acquire) {
             return Ok(());
         }
-        if limit.is_past() {
+        if request.limit.is_past() {
             // Nothing is known of others yet, so this is an error.
-            let (core, path) = (self.settings.session.core(), &self.settings.path);
-            return end_of_time(tally.call, core, path, || false);
+            return request.end_of_time(|| false);
         }
-        let permits = self.number(tally.call.op, &limit)?;
+        let permits = self.number(request.call.op, &request.limit)?;
         if number > 1 && number > permits {
             return Err(permits::too_many(&self.settings.path, number, permits));
         }
@@ -161,45 +146,20 @@ impl SemaphoreHandle {
     }
 
     /// Takes the mutex, for a caller that wants permits.
-    fn enter(&self, ask: Ask<'_>) -> Result<Option<Passage<'_>>> {
-        let Ask { mode: caller, limit, tally } = ask;
-        let request = LocalRequest {
-            session: &self.settings.session,
-            path: &self.settings.path,
-            mode: Mode::Wait,
-            caller,
-            limit,
-            data: &self.settings.data,
-            bounds: HoldBounds::default(),
-            warn_after: self.settings.warn_waiting_after,
-            // A hold of the mutex in this process does not show that the permits are taken.
-            is_held_here: &|| false,
-            tally,
-        };
-        let local_hold =
-            self.shared.local.hold(&request, Kind::Lock).map_err(|e| self.of_ours(e))?;
+    fn enter(&self, request: &Request<'_>) -> Result<Option<Passage<'_>>> {
+        // A hold of the mutex in this process does not show that the permits are taken.
+        let local_hold = self.shared.local.hold(request, Kind::Lock, &|| false)?;
         Ok(local_hold.map(|local_hold| Passage { lock: self, local_hold }))
     }
 
-    /// Turns an error about the mutex into one about the semaphore.
-    fn of_ours(&self, e: Error) -> Error {
-        let path = self.settings.path.clone();
-        match e {
-            Error::Unavailable { op, cause, .. } => Error::Unavailable { op, path, cause },
-            Error::Cancelled { .. } => Error::Cancelled { path },
-            Error::Closed { op, .. } => Error::Closed { op, path },
-            e => e,
-        }
-    }
-
     /// One hold of permits that were taken together. `None` for no permits, which nobody requests.
-    fn held(&self, permits: Vec<HeldNode>, tally: &CallTally<'_>) -> Option<Held> {
+    fn held(&self, nodes: Vec<HeldNode>, request: &Request<'_>) -> Option<Held> {
         let (session, shared) = (self.settings.session.clone(), self.shared.clone());
-        permits.iter().for_each(|permit| permit.bind(&self.settings.bounds));
-        let mut permits = permits.into_iter();
-        let first = permits.next()?;
-        let others: Vec<HeldNode> = permits.collect();
-        let tally = tally.acquired(&first, &others);
+        nodes.iter().for_each(|node| node.bind(&self.settings.bounds));
+        let mut nodes = nodes.into_iter();
+        let first = nodes.next()?;
+        let others: Vec<HeldNode> = nodes.collect();
+        let tally = request.tally.acquired(&first, &others);
         Some(Held::new(Arc::new(PermitHold { session, _common: shared, first, others, tally })))
     }
 
@@ -298,8 +258,8 @@ impl Acquire for ManyPermits {
         &self.lock.shared.tally
     }
 
-    fn take(&self, ask: Ask<'_>) -> Result<Option<Held>> {
-        self.lock.take(self.number, ask)
+    fn take(&self, request: &Request<'_>) -> Result<Option<Held>> {
+        self.lock.take(self.number, request)
     }
 }
 

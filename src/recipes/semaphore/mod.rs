@@ -14,9 +14,10 @@ use std::sync::Arc;
 use self::lock::{ManyPermits, SemaphoreHandle};
 pub use self::mutex::{ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 use crate::error::{Error, Result};
+use crate::queue::settings::Settings;
 use crate::recipes::calls::{Acquire, contender_calls, lock_calls};
 use crate::recipes::guard::guard;
-use crate::recipes::settings::{HandsOver, HasGuards, LockBuilder, Recipe, Settings};
+use crate::recipes::settings::{HandsOver, HasGuards, LockBuilder, Recipe};
 use crate::session::ZkSession;
 use crate::wait::Wait;
 

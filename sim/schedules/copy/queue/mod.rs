@@ -1,36 +1,19 @@
 //! Replaces the library's queue at the server: no contender is ever ahead.
 
-use std::time::Duration;
-
-pub mod call;
 pub mod held_node;
 pub mod held_state;
 pub mod name;
+pub mod request;
+pub mod settings;
 
 pub(crate) use self::held_node::{HeldNode, NewNode, Release};
 pub(crate) use self::held_state::{HoldBounds, OnLoss};
-use crate::error::{Error, Result};
-use crate::limit::Limit;
-use crate::session::Core;
+pub(crate) use self::request::{Callbacks, Request};
+use crate::error::Result;
 use crate::session::generation::Removal;
 use crate::session::leased_node::NodeWatch;
-use crate::wait::{Mode, UserCall};
 
 pub struct Queue(String);
-
-pub struct QueueRequest<'a> {
-    pub call: &'a UserCall,
-    pub core: &'a Core,
-    pub kind: name::Kind,
-    pub mode: Mode,
-    pub limit: Limit<'a>,
-    pub on_overdue: Option<&'a dyn Fn(&Error)>,
-    pub warn_after: Duration,
-    pub data: &'a [u8],
-    pub on_id: &'a dyn Fn(&str),
-    pub on_blocked: &'a dyn Fn(bool),
-    pub on_loss: &'a dyn Fn() -> OnLoss,
-}
 
 impl Queue {
     pub fn new(dir: &str) -> Self {
@@ -41,10 +24,16 @@ impl Queue {
         &self.0
     }
 
-    pub fn acquire(&self, request: &QueueRequest<'_>) -> Result<Option<HeldNode>> {
+    pub fn acquire(
+        &self,
+        request: &Request<'_>,
+        _kind: name::Kind,
+        callbacks: &Callbacks<'_>,
+    ) -> Result<Option<HeldNode>> {
+        let core = request.core();
         loop {
-            let generation = request.core.current();
-            let path = format!("{}/{}", self.0, request.core.new_node());
+            let generation = core.current();
+            let path = format!("{}/{}", self.0, core.new_node());
             let node = NewNode {
                 path: &path,
                 is_fixed: false,
@@ -53,10 +42,10 @@ impl Queue {
                 data: &[],
                 removal: Removal { path: path.clone() },
             };
-            if let Ok(held_node) = HeldNode::grant(&generation, node, (request.on_loss)()) {
+            if let Ok(held_node) = HeldNode::grant(&generation, node, (callbacks.on_loss)()) {
                 return Ok(Some(held_node));
             }
-            request.core.next(&generation);
+            core.next(&generation);
         }
     }
 }

@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use crate::clock::BootTime;
 use crate::local::lock::{LocalHold, LocalLock};
-use crate::local::turn::LocalRequest;
 use crate::limit::Limit;
 use crate::queue::name::Kind;
-use crate::queue::Queue;
+use crate::queue::settings::Settings;
+use crate::queue::{Queue, Request};
 use crate::session::ZkSession;
 use crate::session::generation::{Folder, Generation, SPAN};
 use crate::queue::HoldBounds;
-use crate::stats::CallTally;
-use crate::wait::{Mode, UserCall};
+use crate::wait::{Call, Mode};
 use crate::world::{HashSet, JoinHandle, advance, explore_up_to, spawn};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -26,7 +25,7 @@ const KEEP: (Duration, Duration) = (Duration::ZERO, HOUR);
 const BOUND: Option<usize> = Some(2);
 
 struct Stage {
-    session: ZkSession,
+    settings: Settings,
     local: LocalLock<Infallible>,
     /// The holds that threads have guards on.
     guards: Mutex<Vec<Arc<LocalHold>>>,
@@ -34,12 +33,13 @@ struct Stage {
 
 impl Stage {
     fn new() -> Arc<Self> {
-        let (session, local) = (ZkSession::new(), LocalLock::new(Queue::new("/l")));
-        Arc::new(Stage { session, local, guards: Mutex::default() })
+        let settings = Settings { session: ZkSession::new(), path: "/l".to_owned() };
+        let local = LocalLock::new(Queue::new("/l"));
+        Arc::new(Stage { settings, local, guards: Mutex::default() })
     }
 
     fn generation(&self) -> Arc<Generation> {
-        self.session.core().current()
+        self.settings.session.core().current()
     }
 
     fn hold(&self) -> Arc<LocalHold> {
@@ -48,22 +48,14 @@ impl Stage {
 
     /// Takes the lock, for so long at most. No other guard is valid while this one is.
     fn hold_for(&self, max: Option<Duration>) -> Arc<LocalHold> {
+        let (call, settings) = (&Call::new("lock"), &self.settings);
+        let request = Request { call, settings, mode: Mode::Wait, limit: Limit::NONE };
         let local_hold = self
             .local
-            .hold(&LocalRequest {
-                session: &self.session,
-                path: "/l",
-                mode: Mode::Wait,
-                caller: Mode::Wait,
-                limit: Limit::NONE,
-                data: &[],
-                bounds: HoldBounds { max, ..HoldBounds::default() },
-                warn_after: Duration::MAX,
-                is_held_here: &|| false,
-                tally: &CallTally { call: &UserCall::new("lock") },
-            }, Kind::Lock)
+            .hold(&request, Kind::Lock, &|| false)
             .unwrap()
             .expect("this wait cannot end in another way");
+        local_hold.node.bind(&HoldBounds { max, ..HoldBounds::default() });
         let others = {
             let mut guards = self.guards.lock().unwrap();
             let others = guards.clone();
@@ -91,7 +83,7 @@ impl Stage {
     fn is_clean(&self, generation: &Generation) {
         let mut deleted = generation.deleted.lock().unwrap().clone();
         deleted.sort();
-        let made: Vec<String> = (0..self.session.core().nodes()).map(|n| format!("/l/{n}")).collect();
+        let made: Vec<String> = (0..self.settings.session.core().nodes()).map(|n| format!("/l/{n}")).collect();
         assert_eq!(deleted, made, "the nodes that were deleted, and those that were made");
         assert_eq!(self.local.describe(), "<unlocked here>", "no thread has the turn, and it is not free");
     }

@@ -13,15 +13,13 @@ use std::sync::Arc;
 pub(crate) use self::count::Count;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
-use crate::queue::call::until_done;
 use crate::queue::contender_node::ContenderNode;
+use crate::queue::request::until_done;
 use crate::queue::snapshot::Children;
-use crate::queue::{Call, Contender, Step, Stop, name, query};
+use crate::queue::{Contender, Request, Step, Stop, name, query};
 use crate::session::acl::Acl;
 use crate::session::core::Core;
 use crate::session::generation::{Answers, CallError, Generation, Listing, Node, Operation, Reply};
-use crate::stats::CallTally;
-use crate::wait::Mode;
 use crate::world::HashSet;
 use zk_wire::path;
 
@@ -33,16 +31,6 @@ pub(crate) struct Permits {
     /// The full path of the permits' parent.
     dir: String,
     acl: Acl,
-}
-
-/// One request for permits.
-pub(crate) struct PermitRequest<'a> {
-    pub(crate) call: &'a Call<'a>,
-    /// It gets all of these or none.
-    pub(crate) number: u32,
-    pub(crate) mode: Mode,
-    pub(crate) data: &'a [u8],
-    pub(crate) tally: &'a CallTally<'a>,
 }
 
 /// The error for a request for more permits than there are.
@@ -62,19 +50,18 @@ impl Permits {
         &self.dir
     }
 
-    /// Before a caller that only tries: two reads show whether too few permits are free, so that
-    /// nothing is written then. They travel behind a `sync`, because no write of this call goes
-    /// before them.
-    pub(crate) fn is_full(&self, request: &PermitRequest<'_>) -> Result<bool> {
-        let call = request.call;
+    /// Before a caller that only tries: two reads show whether fewer than `number` permits are
+    /// free, so that nothing is written then. They travel behind a `sync`, because no write of this
+    /// call goes before them.
+    pub(crate) fn is_full(&self, request: &Request<'_>, number: u32) -> Result<bool> {
         let is_full = until_done(&|_| (), || {
-            let generation = call.connected()?;
-            let counted = generation.synced(&self.count_requests(false), &call.limit);
-            let answers = counted.map_err(|e| call.stop(&self.dir, e))?;
+            let generation = request.connected()?;
+            let counted = generation.synced(&self.count_requests(false), &request.limit);
+            let answers = counted.map_err(|e| request.stop(&self.dir, e))?;
             let room = self.room_of(request, &generation, &[], false, answers, 0)?;
-            let is_full = room.is_none_or(|room| room < i64::from(request.number));
+            let is_full = room.is_none_or(|room| room < i64::from(number));
             if is_full {
-                call.of.found_contention();
+                request.call.found_contention();
             }
             Ok(is_full)
         })?;
@@ -134,21 +121,21 @@ impl Permits {
     /// needs no `sync`.
     fn room(
         &self,
-        request: &PermitRequest<'_>,
+        request: &Request<'_>,
         generation: &Generation,
         own: &[ContenderNode],
         watch: bool,
     ) -> Step<Option<i64>> {
         let requests = self.count_requests(watch).map(|request| (request, None));
-        let counted = generation.flight(&requests, &request.call.limit);
-        let answers = counted.map_err(|e| request.call.stop(&self.dir, e))?;
+        let counted = generation.flight(&requests, &request.limit);
+        let answers = counted.map_err(|e| request.stop(&self.dir, e))?;
         self.room_of(request, generation, own, watch, answers, 0)
     }
 
     /// The same, from `answers` to `count_requests`; the first of them is at `at`.
     fn room_of(
         &self,
-        request: &PermitRequest<'_>,
+        request: &Request<'_>,
         generation: &Generation,
         own: &[ContenderNode],
         watch: bool,
@@ -158,7 +145,7 @@ impl Permits {
         let children = match answers.listed(at) {
             Ok(listed) => listed.children,
             Err(CallError::NoNode) => Listing::default(),
-            Err(e) => return Err(request.call.stop(&self.dir, e)),
+            Err(e) => return Err(request.stop(&self.dir, e)),
         };
         // Any other child counts as a permit, as it does for Curator.
         let is_pending = |child: &&str| answers.pending.contains(name::permit_id(child));
@@ -170,15 +157,15 @@ impl Permits {
         let count = match answers.take(at + 1).and_then(Reply::node) {
             Ok(node) => self.count.said(&node),
             Err(CallError::NoNode) => None,
-            Err(e) => return Err(request.call.stop(self.count.path(), e)),
+            Err(e) => return Err(request.stop(self.count.path(), e)),
         };
         let count = count.map_or_else(
-            || self.count.get(generation, self.count.known(), watch, &request.call.limit),
+            || self.count.get(generation, self.count.known(), watch, &request.limit),
             Ok,
         );
-        let count = count.map_err(|e| request.call.stop(self.count.path(), e))?;
+        let count = count.map_err(|e| request.stop(self.count.path(), e))?;
         if self.count.is_fixed() && count != self.count.known() {
-            let path = request.call.core.shown(self.count.path()).to_owned();
+            let path = request.settings.path.clone();
             let (ours, theirs) = (self.count.known(), count);
             return Err(Stop::Fail(Error::InconsistentPermits { path, ours, theirs }));
         }
@@ -186,11 +173,8 @@ impl Permits {
         // permits than the number would never be granted, and its nodes would keep all others
         // waiting.
         if own.len() > 1 && own.len() > count as usize {
-            return Err(Stop::Fail(too_many(
-                request.call.core.shown(self.count.path()),
-                request.number,
-                count,
-            )));
+            let wanted = u32::try_from(own.len()).unwrap_or(u32::MAX);
+            return Err(Stop::Fail(too_many(&request.settings.path, wanted, count)));
         }
         let used = i64::try_from(counted.len()).unwrap_or(i64::MAX);
         Ok(Some(i64::from(count).saturating_sub(used)))

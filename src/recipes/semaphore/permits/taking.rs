@@ -11,11 +11,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{PermitRequest, Permits};
-use crate::queue::HeldNode;
+use super::Permits;
 use crate::queue::contender_node::ContenderNode;
 use crate::queue::name::{self, Layout};
-use crate::queue::{Call, Step, Stop};
+use crate::queue::{HeldNode, Request, Step, Stop, WhoHolds, rule};
 use crate::session::generation::{CallError, CreateMode, Generation, Reply, create_contender};
 use crate::session::notifier::{EventMask, Notifier, WatchRegistry};
 use crate::wait::Mode;
@@ -36,7 +35,9 @@ const AT_ONCE: usize = 64;
 
 struct Taking<'a> {
     permits: &'a Permits,
-    request: &'a PermitRequest<'a>,
+    request: &'a Request<'a>,
+    /// It gets so many permits or none.
+    number: u32,
     mutex: &'a HeldNode,
     /// Notified when the mutex is lost.
     losses: &'a WatchRegistry<()>,
@@ -48,11 +49,13 @@ impl Permits {
     /// `Stop::Anew`: the mutex or the session is lost.
     pub(crate) fn take(
         &self,
-        request: &PermitRequest<'_>,
+        request: &Request<'_>,
+        number: u32,
         mutex: &HeldNode,
         losses: &WatchRegistry<()>,
     ) -> Step<Vec<HeldNode>> {
-        let taking = Taking { permits: self, request, mutex, losses, notifier: Notifier::new() };
+        let notifier = Notifier::new();
+        let taking = Taking { permits: self, request, number, mutex, losses, notifier };
         loop {
             match taking.begin() {
                 Err(Stop::Again | Stop::Anew) if mutex.loss().is_none() => {}
@@ -62,7 +65,7 @@ impl Permits {
     }
 }
 
-impl<'a> Taking<'a> {
+impl Taking<'_> {
     /// Makes our nodes, waits until they may be held, and is granted them.
     fn begin(&self) -> Step<Vec<HeldNode>> {
         let (generation, mut contenders, mut fits) = self.make()?;
@@ -73,7 +76,7 @@ impl<'a> Taking<'a> {
         let _permits = nodes.register(self.permits.dir.clone(), &self.notifier, mask(PERMITS));
         let _count =
             nodes.register(self.permits.count.path().to_owned(), &self.notifier, mask(COUNT));
-        let _session = self.call().core.changes.register((), &self.notifier, mask(SESSION));
+        let _session = self.request.core().changes.register((), &self.notifier, mask(SESSION));
         let _mutex = self.losses.register((), &self.notifier, mask(MUTEX));
         loop {
             let advanced = self.advance(&generation, &contenders, fits.take());
@@ -87,36 +90,37 @@ impl<'a> Taking<'a> {
     /// Makes our nodes, all in one session, and counts the permits behind the last of them, in the
     /// same flight. Gives whether they are few enough, or `None` if that count failed.
     fn make(&self) -> Step<(Arc<Generation>, Vec<ContenderNode>, Option<bool>)> {
-        let PermitRequest { call, data, number, .. } = self.request;
-        let limit = &call.limit;
+        let Request { limit, settings, .. } = self.request;
         let Permits { dir, acl, .. } = self.permits;
-        let generation = call.connected()?;
+        let generation = self.request.connected()?;
         self.connected_still(&generation)?;
         let mut contenders = Vec::new();
         loop {
             if limit.is_past() {
-                return Err(call.stop(dir, CallError::Deadline)); // no time is left for a node
+                return Err(self.request.stop(dir, CallError::Deadline)); // no time is left for a node
             }
-            let missing = (*number as usize).saturating_sub(contenders.len());
+            let missing = (self.number as usize).saturating_sub(contenders.len());
             let is_last = missing <= AT_ONCE;
             let new_id = |_| name::new_id(Layout::Curator);
             let ids: Vec<String> = (0..missing.min(AT_ONCE)).map(new_id).collect();
             let prefixes: Vec<String> =
                 ids.iter().map(|id| path::join(dir, &name::permit_prefix(id))).collect();
             let mode = CreateMode::EphemeralSequential;
-            let create = |(id, prefix): (&String, _)| create_contender(prefix, id, mode, data, acl);
+            let create = |(id, prefix): (&String, _)| {
+                create_contender(prefix, id, mode, &settings.data, acl)
+            };
             let creates = ids.iter().zip(prefixes.iter().map(String::as_str)).map(create);
             let count = is_last.then(|| self.permits.count_requests(false));
             let requests: Vec<_> =
                 creates.chain(count.into_iter().flatten().map(|read| (read, None))).collect();
             let flight = generation.flight(&requests, limit);
-            let mut answers = flight.map_err(|e| call.stop(dir, e))?;
+            let mut answers = flight.map_err(|e| self.request.stop(dir, e))?;
             let mut failed = None;
             for (at, id) in ids.iter().enumerate() {
                 match answers.take(at).and_then(Reply::created) {
                     Ok(created) => {
                         debug!("{}: made", created.0);
-                        self.call().progress();
+                        self.request.progress();
                         contenders.push(ContenderNode::new(
                             generation.clone(),
                             created,
@@ -163,7 +167,7 @@ impl<'a> Taking<'a> {
                 }
                 Some(e) => e,
             };
-            match call.stop(dir, e) {
+            match self.request.stop(dir, e) {
                 Stop::Again => self.connected_still(&generation)?,
                 stop => return Err(stop),
             }
@@ -205,9 +209,10 @@ impl<'a> Taking<'a> {
     /// connection `epoch`.
     fn wait(&self, generation: &Generation, epoch: u64) -> Step<()> {
         let poll = Instant::now() + SAFETY_POLL;
-        while self.call().is_undisturbed(generation, epoch) {
-            self.call().progress(); // our nodes are counted, and the watches are set
-            match self.call().wait(generation, &self.notifier, poll)? {
+        while self.request.is_undisturbed(generation, epoch) {
+            self.request.progress(); // our nodes are counted, and the watches are set
+            let who_holds = WhoHolds { dir: self.permits.dir(), names: rule::all_holders };
+            match self.request.wait(generation, &self.notifier, poll, who_holds)? {
                 Some(events) if events & (PERMITS | COUNT | MUTEX) == 0 => {}
                 _ => break,
             }
@@ -228,7 +233,7 @@ impl<'a> Taking<'a> {
         match room {
             Some(room) if room >= 0 => Ok(true),
             Some(_) => {
-                self.request.tally.contended();
+                self.request.contended();
                 Ok(false)
             }
             None => {
@@ -253,12 +258,12 @@ impl<'a> Taking<'a> {
                         break;
                     }
                     Err(refused) => {
-                        self.call()
-                            .renew(&refused, &contender.generation, &self.permits.dir)
-                            .map_err(|stop| match stop {
+                        self.request.renew(&refused, &contender.generation).map_err(|stop| {
+                            match stop {
                                 Stop::Again if !granted.is_empty() => Stop::Anew,
                                 stop => stop,
-                            })?;
+                            }
+                        })?;
                     }
                 }
             }
@@ -278,11 +283,7 @@ impl<'a> Taking<'a> {
 
     /// Waits until the session in which our nodes were made and the mutex is held is connected.
     fn connected_still(&self, generation: &Generation) -> Step<()> {
-        self.call().connected_still(generation)?;
+        self.request.connected_still(generation)?;
         if self.mutex.loss().is_some() { Err(Stop::Anew) } else { Ok(()) }
-    }
-
-    fn call(&self) -> &'a Call<'a> {
-        self.request.call
     }
 }

@@ -1,6 +1,7 @@
-//! One call of a user: how long it waits for the servers, and what a failed request means to it.
+//! One request for a lock, from the call of the program down to the requests to the servers: how
+//! long it waits, and what a failed request means to it.
 //!
-//! `Stop` says how a call goes on after a failure, `until_done` begins it anew, `query` is for
+//! `Stop` says how a request goes on after a failure, `until_done` begins it anew, `query` is for
 //! calls that wait for no lock.
 
 use std::cell::Cell;
@@ -10,31 +11,66 @@ use std::time::Duration;
 
 use super::Contender;
 use super::held_node::HeldNode;
+use super::held_state::OnLoss;
+use super::settings::Settings;
 use crate::error::{Cause, Error, Result};
 use crate::limit::{Ended, Limit, Overlong};
+#[cfg(test)]
+use crate::observer::LockLabel;
 use crate::session::SessionState;
+#[cfg(test)]
+use crate::session::ZkSession;
 use crate::session::core::Core;
 use crate::session::generation::{Answers, CallError, Generation, Operation, Reply};
 use crate::session::lease::Refused;
 use crate::session::nonce;
 use crate::session::notifier::{EventMask, Notifier};
 use crate::session::retry::Retry;
-use crate::wait::UserCall;
+use crate::stats::CallTally;
+#[cfg(test)]
+use crate::stats::LockTally;
+use crate::wait::{Call, Mode};
 use crate::world::Instant;
 use zk_wire::path;
 
-/// A call that takes a lock and may wait for it: in a queue, for permits, or for the one node of an
-/// exclusive lock.
-pub(crate) struct Call<'a> {
-    pub(crate) of: &'a UserCall,
-    pub(crate) core: &'a Core,
-    /// The full path for its errors, unless a request for another node was refused.
-    pub(crate) path: &'a str,
+/// What a call wants of one lock. The call makes it, and it goes with the call through this process
+/// and through the queue at the server.
+pub(crate) struct Request<'a> {
+    /// The call of the program. The call of a multi-lock has a request for each member.
+    pub(crate) call: &'a Call,
+    /// The settings of the lock.
+    pub(crate) settings: &'a Settings,
+    pub(crate) mode: Mode,
     pub(crate) limit: Limit<'a>,
+    /// Where the request is counted.
+    pub(crate) tally: &'a CallTally<'a>,
     retry: Retry,
-    /// How long the call has waited, once it waits, and where to read who holds the lock.
+    /// How long the request has waited, once it waits.
     overlong: Cell<Option<Overlong>>,
-    who_holds: Option<WhoHolds<'a>>,
+}
+
+/// What the owner of a request wants to hear on the request's way to the lock.
+#[derive(Clone, Copy)]
+pub(crate) struct Callbacks<'a> {
+    /// Called with the id of each node before the node is made.
+    pub(crate) on_id: &'a dyn Fn(&str),
+    /// Called with true when the server shows somebody ahead, and with false when that is not known
+    /// any more.
+    pub(crate) on_blocked: &'a dyn Fn(bool),
+    /// Makes the function that runs if the lock is lost.
+    pub(crate) on_loss: &'a dyn Fn() -> OnLoss,
+    /// Called with the error with which a request that never gives up would have ended if it did,
+    /// because it has made no progress for as long as the retry policy allows to others.
+    pub(crate) on_trouble: &'a dyn Fn(&Error),
+}
+
+impl Callbacks<'static> {
+    pub(crate) const NONE: Self = Callbacks {
+        on_id: &|_| (),
+        on_blocked: &|_| (),
+        on_loss: &|| Box::new(|| ()),
+        on_trouble: &|_| (),
+    };
 }
 
 /// Where a waiter reads who holds the lock.
@@ -44,8 +80,6 @@ pub(crate) struct WhoHolds<'a> {
     pub(crate) dir: &'a str,
     /// Gives the names of the holders' nodes, of all children's.
     pub(crate) names: for<'n> fn(&[&'n str]) -> Vec<&'n str>,
-    /// The log says it when the call has waited for this long.
-    pub(crate) after: Duration,
 }
 
 /// At most so many holders are named in a line of the log.
@@ -57,49 +91,100 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Why a step did not lead on.
 pub(crate) enum Stop {
-    /// Others have the lock, and this call does not wait for it any longer.
+    /// Others have the lock, and this request does not wait for it any longer.
     Busy,
     Fail(Error),
     /// The connection was lost: send the request again.
     Again,
-    /// The call's own node or its session is gone: begin anew.
+    /// The request's own node or its session is gone: begin anew.
     Anew,
 }
 
 pub(crate) type Step<T> = StdResult<T, Stop>;
 
-impl<'a> Call<'a> {
-    pub(crate) fn new(of: &'a UserCall, core: &'a Core, path: &'a str, limit: Limit<'a>) -> Self {
-        let retry = Retry::since(of.begun);
-        Call { of, core, path, limit, retry, overlong: Cell::new(None), who_holds: None }
+impl<'a> Request<'a> {
+    pub(crate) fn new(
+        call: &'a Call,
+        settings: &'a Settings,
+        mode: Mode,
+        limit: Limit<'a>,
+        tally: &'a CallTally<'a>,
+    ) -> Self {
+        let retry = Retry::since(call.begun);
+        Request { call, settings, mode, limit, tally, retry, overlong: Cell::new(None) }
     }
 
-    /// From now on a long wait is logged, with the holders of the lock.
-    pub(crate) fn reporting(self, who_holds: WhoHolds<'a>) -> Self {
-        Call { who_holds: Some(who_holds), ..self }
-    }
-
-    /// From now on the call never gives up because of the retry policy.
+    /// From now on the request never gives up because of the retry policy.
     pub(crate) fn enduring(self) -> Self {
-        Call { retry: Retry::enduring(), ..self }
+        Request { retry: Retry::enduring(), ..self }
+    }
+
+    /// The request for another lock that the caller must have before this one, for as long as
+    /// `limit` says.
+    pub(crate) fn passage(&self, limit: Limit<'a>) -> Self {
+        let mode = if self.mode == Mode::Try { Mode::Pass } else { self.mode };
+        Request::new(self.call, self.settings, mode, limit, self.tally)
+    }
+
+    pub(crate) fn core(&self) -> &'a Core {
+        self.settings.core()
+    }
+
+    /// An error if the caller has cancelled the call already.
+    pub(crate) fn check_cancelled(&self) -> Result<()> {
+        if self.limit.is_cancelled() { Err(self.cancelled()) } else { Ok(()) }
+    }
+
+    pub(crate) fn cancelled(&self) -> Error {
+        Error::Cancelled { path: self.settings.path.clone() }
+    }
+
+    /// Somebody else has the lock or is ahead.
+    pub(crate) fn contended(&self) {
+        self.call.found_contention();
+        self.tally.contended();
+    }
+
+    /// As `contended`, for a wait that is about to end.
+    pub(crate) fn contended_until_now(&self) {
+        self.call.found_contention();
+        self.tally.contended_until_now();
+    }
+
+    /// For how long the request has waited, if a line in the log is due now; and when the next one
+    /// is due.
+    pub(crate) fn long_wait(&self) -> (Option<Duration>, Option<Instant>) {
+        let after = self.settings.warn_waiting_after;
+        let begun = || Overlong::new(Instant::now(), after);
+        let mut overlong = self.overlong.get().unwrap_or_else(begun);
+        let lasted = overlong.due();
+        self.overlong.set(Some(overlong));
+        (lasted, overlong.next)
     }
 
     /// The session, once it is connected.
+    pub(crate) fn session(&self) -> Result<Arc<Generation>> {
+        self.core().connected(self.call.op, &self.settings.path, &self.limit, &self.retry)
+    }
+
+    /// The session, once it is connected, for a request whose time may end in contention.
     pub(crate) fn connected(&self) -> Step<Arc<Generation>> {
-        let path = self.core.shown(self.path);
-        let connected = self.core.connected(self.of.op, path, &self.limit, &self.retry);
-        connected.map_err(|e| match e {
-            Error::Unavailable { .. } if self.limit.is_past() => self.end_of_time(),
+        self.session().map_err(|e| match e {
+            Error::Unavailable { .. } if self.limit.is_past() => self.stop_at_end_of_time(),
             e => Stop::Fail(e),
         })
     }
 
-    fn end_of_time(&self) -> Stop {
-        let path = self.core.shown(self.path);
-        end_of_time(self.of, self.core, path, || false).map_or_else(Stop::Fail, |()| Stop::Busy)
+    /// What the end of its time means to the request, see [`end_of_time`].
+    pub(crate) fn end_of_time(&self, is_held_here: impl FnOnce() -> bool) -> Result<()> {
+        end_of_time(self.call, self.core(), &self.settings.path, is_held_here)
     }
 
-    /// Waits until the session in which the call has made its node is connected.
+    fn stop_at_end_of_time(&self) -> Stop {
+        self.end_of_time(|| false).map_or_else(Stop::Fail, |()| Stop::Busy)
+    }
+
+    /// Waits until the session in which the request has made its node is connected.
     pub(crate) fn connected_still(&self, generation: &Generation) -> Step<()> {
         if self.connected()?.number == generation.number { Ok(()) } else { Err(Stop::Anew) }
     }
@@ -107,23 +192,27 @@ impl<'a> Call<'a> {
     /// Whether watches that were set on the connection `epoch` are still set, as far as is known.
     pub(crate) fn is_undisturbed(&self, generation: &Generation, epoch: u64) -> bool {
         // If a later session is connected, the watches of this one are gone.
-        self.core.state() == SessionState::Connected
+        self.core().state() == SessionState::Connected
             && generation.epoch() == epoch
             && !generation.lease.is_over()
     }
 
-    /// The call has got further: its node is made, its watches are set, or the event has come for
-    /// which it waited.
+    /// The request has got further: its node is made, its watches are set, or the event has come
+    /// for which it waited.
     pub(crate) fn progress(&self) {
         self.retry.progress();
     }
 
-    /// An error if the call has made no progress for as long as the retry policy allows to other
-    /// calls.
+    /// An attempt of the request has failed: the connection or the session was lost.
+    pub(crate) fn failed(&self) {
+        self.core().failed(&self.retry);
+    }
+
+    /// An error if the request has made no progress for as long as the retry policy allows to other
+    /// requests.
     pub(crate) fn overdue(&self) -> Option<Error> {
-        let cause = self.core.overdue(&self.retry)?;
-        let path = self.core.shown(self.path).to_owned();
-        Some(Error::Unavailable { op: self.of.op, path, cause })
+        let cause = self.core().overdue(&self.retry)?;
+        Some(Error::Unavailable { op: self.call.op, path: self.settings.path.clone(), cause })
     }
 
     /// Waits for a notification and gives its events. `None`: `until` came first.
@@ -132,32 +221,34 @@ impl<'a> Call<'a> {
         generation: &Generation,
         notifier: &Notifier,
         until: Instant,
+        who_holds: WhoHolds<'_>,
     ) -> Step<Option<u8>> {
         let mut ended = Ended::Deadline;
         while matches!(ended, Ended::Deadline) && Instant::now() < until && !self.limit.is_past() {
-            let after = self.who_holds.map_or(Duration::MAX, |who_holds| who_holds.after);
-            let begun = self.overlong.get();
-            let mut overlong = begun.unwrap_or_else(|| Overlong::new(Instant::now(), after));
-            let lasted = overlong.due();
-            self.overlong.set(Some(overlong));
-            let at = overlong.next.map_or(until, |next| next.min(until));
+            let (lasted, next) = self.long_wait();
+            let at = next.map_or(until, |next| next.min(until));
             ended = match lasted {
-                Some(lasted) => self.report(generation, notifier, lasted),
+                Some(lasted) => self.report(generation, notifier, lasted, who_holds),
                 None => generation.wait(notifier, &self.limit.or_at(at)),
             };
         }
         match ended {
             Ended::Got(events) => Ok(Some(events)),
             Ended::Deadline if !self.limit.is_past() => Ok(None),
-            Ended::Deadline | Ended::Disconnected => Err(self.stop(self.path, CallError::Deadline)),
-            Ended::Cancelled => Err(self.stop(self.path, CallError::Cancelled)),
+            Ended::Deadline | Ended::Disconnected => Err(self.stop_at_end_of_time()),
+            Ended::Cancelled => Err(Stop::Fail(self.cancelled())),
         }
     }
 
-    /// Logs that the call has waited for this long, and who holds the lock. The thread still waits
+    /// Logs that the request has waited for this long, and who holds the lock. The thread still waits
     /// for its own event: if that comes first, this ends with it and logs nothing.
-    fn report(&self, generation: &Generation, notifier: &Notifier, lasted: Duration) -> Ended<u8> {
-        let Some(WhoHolds { dir, names, .. }) = self.who_holds else { return Ended::Deadline };
+    fn report(
+        &self,
+        generation: &Generation,
+        notifier: &Notifier,
+        lasted: Duration,
+        WhoHolds { dir, names }: WhoHolds<'_>,
+    ) -> Ended<u8> {
         // Behind a `sync`, so that no holder is named who has let go long ago.
         let list = [Operation::Sync, Operation::GetChildren { path: dir, watch: false }];
         let listing = match self.ask(generation, notifier, &list) {
@@ -223,23 +314,23 @@ impl<'a> Call<'a> {
         Ok(None)
     }
 
-    /// Renews the lease after a grant was refused, if that can help. An error names `dir`.
-    pub(crate) fn renew(&self, refused: &Refused, generation: &Generation, dir: &str) -> Step<()> {
+    /// Renews the lease after a grant was refused, if that can help.
+    pub(crate) fn renew(&self, refused: &Refused, generation: &Generation) -> Step<()> {
+        let stop = |e| self.stop(&self.settings.dir(), e);
         match refused {
-            Refused::Stale => generation.prove(&self.limit).map_err(|e| self.stop(dir, e)),
-            Refused::Over(_) => Err(self.stop(dir, CallError::Expired)),
+            Refused::Stale => generation.prove(&self.limit).map_err(stop),
+            Refused::Over(_) => Err(stop(CallError::Expired)),
         }
     }
 
     /// Makes a node of ours a held one, once no other node keeps it out. What remains to show is
     /// that our node and its session still live. `mask` says which notifications are about the
-    /// node, `own_gone` what the end of the node means to the call.
+    /// node, `own_gone` what the end of the node means to the request.
     pub(crate) fn grant(
         &self,
         generation: &Generation,
         notifier: &Notifier,
         mask: EventMask,
-        dir: &str,
         mut grant: impl FnMut() -> StdResult<HeldNode, Refused>,
         own_gone: impl Fn() -> Stop,
     ) -> Step<HeldNode> {
@@ -260,23 +351,22 @@ impl<'a> Call<'a> {
                     debug!("{}: held", node.path());
                     return Ok(node);
                 }
-                Err(refused) => self.renew(&refused, generation, dir)?,
+                Err(refused) => self.renew(&refused, generation)?,
             }
         }
     }
 
-    /// What it means to the call that a request for the node `path` has failed.
+    /// What it means that a request for the node `path` has failed.
     pub(crate) fn stop(&self, path: &str, e: CallError) -> Stop {
-        let core = self.core;
         if matches!(e, CallError::ConnectionLoss | CallError::Expired) {
-            core.failed(&self.retry);
+            self.failed();
         }
         match e {
             CallError::ConnectionLoss => Stop::Again,
             CallError::Expired => Stop::Anew,
-            CallError::Deadline => self.end_of_time(),
-            CallError::Cancelled => Stop::Fail(failure(self.of.op, core, self.path, e)),
-            e => Stop::Fail(failure(self.of.op, core, path, e)),
+            CallError::Deadline => self.stop_at_end_of_time(),
+            CallError::Cancelled => Stop::Fail(self.cancelled()),
+            e => Stop::Fail(failure(self.call.op, self.core(), path, e)),
         }
     }
 }
@@ -296,7 +386,7 @@ impl<'a> Call<'a> {
 ///
 /// `path` is as the user knows it.
 pub(crate) fn end_of_time(
-    call: &UserCall,
+    call: &Call,
     core: &Core,
     path: &str,
     is_held_here: impl FnOnce() -> bool,
@@ -374,14 +464,33 @@ pub(crate) fn error(op: &'static str, path: String, e: CallError) -> Error {
 }
 
 #[cfg(test)]
+impl Request<'_> {
+    /// Calls `test` with a request for the lock at `path`.
+    pub(crate) fn tried<T>(
+        session: &ZkSession,
+        path: &str,
+        limit: Limit<'_>,
+        test: impl FnOnce(&Request<'_>) -> T,
+    ) -> T {
+        let (call, settings) = (Call::new("lock"), Settings::new(session.clone(), path.to_owned()));
+        let label = LockLabel { recipe: "mutex", name: String::new(), path: path.to_owned() };
+        let (tally, mut outcome) = (LockTally::new(label, None), None);
+        let _ = tally.count(&call, |tally| {
+            outcome = Some(test(&Request::new(&call, &settings, Mode::Wait, limit, tally)));
+            Ok(Some(()))
+        });
+        outcome.unwrap()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SessionEvent;
     use crate::error::LossReason;
     use crate::queue::NewNode;
     use crate::session::generation::Operation;
     use crate::session::leased_node::NodeWatch;
-    use crate::{SessionEvent, ZkSession};
-    use std::time::Duration;
     use zk_test_server::{Op, TestServer};
 
     /// The waiter sleeps, as on a busy computer, until its session is lost and the next one is
@@ -392,16 +501,16 @@ mod tests {
         let server = TestServer::start().unwrap();
         let session = ZkSession::connect(&server.connect_string()).unwrap();
         let (events, core) = (session.subscribe(), session.core());
-        let of = UserCall::new("lock");
-        let call = Call::new(&of, core, "/locks/orders", Limit::NONE);
         let old = core.generation().unwrap();
         let epoch = old.epoch();
-        assert!(call.is_undisturbed(&old, epoch));
-        assert!(server.expire_session(old.session_id().unwrap()));
-        let soon = Duration::from_secs(20);
-        while !matches!(events.recv_timeout(soon).unwrap(), SessionEvent::Connected { .. }) {}
-        assert_eq!((core.state(), old.epoch()), (SessionState::Connected, epoch));
-        assert!(!call.is_undisturbed(&old, epoch));
+        Request::tried(&session, "/locks/orders", Limit::NONE, |request| {
+            assert!(request.is_undisturbed(&old, epoch));
+            assert!(server.expire_session(old.session_id().unwrap()));
+            let soon = Duration::from_secs(20);
+            while !matches!(events.recv_timeout(soon).unwrap(), SessionEvent::Connected { .. }) {}
+            assert_eq!((core.state(), old.epoch()), (SessionState::Connected, epoch));
+            assert!(!request.is_undisturbed(&old, epoch));
+        });
     }
 
     /// An event that comes before the lease has the node reaches the waiter alone, which must pass
@@ -411,8 +520,6 @@ mod tests {
         let server = TestServer::start().unwrap();
         let session = ZkSession::connect(&server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
-        let of = UserCall::new("lock");
-        let call = Call::new(&of, session.core(), "/l", Limit::NONE);
         let mask = EventMask { gone: 1, changed: 2 };
         let grant = |path: &str, events| {
             let notifier = Notifier::new();
@@ -423,7 +530,9 @@ mod tests {
                 notifier.notify(events);
                 Ok(held)
             };
-            call.grant(&generation, &notifier, mask, "/l", grant, || Stop::Anew).ok().unwrap()
+            Request::tried(&session, "/l", Limit::NONE, |request| {
+                request.grant(&generation, &notifier, mask, grant, || Stop::Anew).ok().unwrap()
+            })
         };
         assert_eq!(grant("/l/gone", mask.gone).loss(), Some(LossReason::NodeDeleted));
         // A node gets a new watch if its watch has fired, and only then.

@@ -1,0 +1,63 @@
+//! Replaces the library's file: a request for a lock. Here no request to a server fails, no time ends
+//! in an outage, and nothing is counted.
+
+use std::time::Duration;
+
+use super::settings::Settings;
+use crate::error::{Cause, Error, Result};
+use crate::limit::Limit;
+use crate::session::Core;
+use crate::session::generation::CallError;
+use crate::queue::OnLoss;
+use crate::wait::{Call, Mode};
+use crate::world::Instant;
+
+pub struct Request<'a> {
+    pub call: &'a Call,
+    pub settings: &'a Settings,
+    pub mode: Mode,
+    pub limit: Limit<'a>,
+}
+
+pub struct Callbacks<'a> {
+    pub on_blocked: &'a dyn Fn(bool),
+    pub on_loss: &'a dyn Fn() -> OnLoss,
+}
+
+impl Callbacks<'static> {
+    pub const NONE: Self = Callbacks { on_blocked: &|_| (), on_loss: &|| Box::new(|| ()) };
+}
+
+impl Request<'_> {
+    pub fn core(&self) -> &Core {
+        self.settings.session.core()
+    }
+
+    pub fn cancelled(&self) -> Error {
+        Error::Cancelled { path: self.settings.path.clone() }
+    }
+
+    pub fn contended(&self) {
+        self.call.found_contention();
+    }
+
+    pub fn contended_until_now(&self) {
+        self.call.found_contention();
+    }
+
+    pub fn long_wait(&self) -> (Option<Duration>, Option<Instant>) {
+        (None, None)
+    }
+
+    pub fn end_of_time(&self, _is_held_here: impl FnOnce() -> bool) -> Result<()> {
+        if self.call.is_contended() {
+            return Ok(());
+        }
+        let (op, path) = (self.call.op, self.settings.path.clone());
+        Err(Error::Unavailable { op, path, cause: Cause::Deadline })
+    }
+}
+
+pub fn error(op: &'static str, path: String, CallError(code): CallError) -> Error {
+    Error::Server { op, path, code: code.to_string() }
+}
