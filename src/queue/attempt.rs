@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::contender_node::ContenderNode;
 use super::name::{self, Kind, Name};
-use super::request::{Callbacks, Request, Step, Stop, WhoHolds, until_done};
+use super::request::{Callbacks, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, until_done};
 use super::rule::{self, Claim, Verdict};
 use super::{HeldNode, Queue, WaitStrategy};
 use crate::error::Result;
@@ -19,7 +19,6 @@ use crate::session::generation::{
 use crate::session::leased_node::NodeWatch;
 use crate::session::notifier::{EventMask, Notifier};
 use crate::wait::Mode;
-use crate::world::Instant;
 use zk_wire::path;
 
 pub(super) const OWN_GONE: u8 = 1;
@@ -33,10 +32,6 @@ const OWN: EventMask = EventMask { gone: OWN_GONE, changed: OWN_CHANGED };
 
 /// A waiter that has waited for so long watches its own node too, to notice if somebody deletes it.
 const OWN_WATCH_AFTER: Duration = Duration::from_millis(50);
-
-/// A waiter lists the queue again this often, in case an event is lost for a reason that nobody
-/// foresaw.
-const SAFETY_POLL: Duration = Duration::from_secs(60);
 
 pub(super) struct QueueAttempt<'a> {
     pub(super) queue: &'a Queue,
@@ -265,38 +260,27 @@ impl QueueAttempt<'_> {
         epoch: u64,
         outcome: impl Fn(&ContenderNode, u8) -> Option<bool>,
     ) -> Step<bool> {
-        let generation = contender.generation.clone();
-        let mut watches_own_next = true;
-        let mut until = Instant::now() + OWN_WATCH_AFTER;
-        loop {
-            let who_holds = WhoHolds { dir: &self.queue.dir, names: rule::holders };
-            let events = self.request.wait(&generation, &self.notifier, until, who_holds)?;
-            let Some(events) = events else {
-                if !std::mem::take(&mut watches_own_next) {
-                    return Ok(false);
+        let (generation, notifier) = (&contender.generation.clone(), &*self.notifier);
+        let who_holds = WhoHolds { dir: &self.queue.dir, names: rule::holders };
+        let watches = Watches { generation, epoch, notifier, who_holds };
+        let wait = |contender: &mut ContenderNode, longest| {
+            self.request.until_event(&watches, longest, |events| {
+                if events & OWN_GONE != 0 {
+                    return Err(own_gone(&contender.path));
                 }
-                until = Instant::now() + SAFETY_POLL;
-                self.watch_own(contender, epoch)?;
-                self.request.progress(); // the node and all its watches stand
-                continue;
-            };
-            if events & !SESSION != 0 {
-                self.request.progress();
-            }
-            if events & OWN_GONE != 0 {
-                return Err(own_gone(&contender.path));
-            }
-            if events & OWN_CHANGED != 0 {
-                contender.watch = NodeWatch::Unset;
-                return Ok(false);
-            }
-            if let Some(outcome) = outcome(contender, events) {
-                return Ok(outcome);
-            }
-            if events & SESSION != 0 && !self.request.is_undisturbed(&generation, epoch) {
-                return Ok(false);
-            }
+                if events & OWN_CHANGED != 0 {
+                    contender.watch = NodeWatch::Unset;
+                    return Ok(Some(false));
+                }
+                Ok(outcome(contender, events))
+            })
+        };
+        let mut changed = wait(contender, OWN_WATCH_AFTER)?;
+        if changed.is_none() && self.request.is_undisturbed(generation, epoch) {
+            self.watch_own(contender, epoch)?;
+            changed = wait(contender, SAFETY_POLL)?;
         }
+        Ok(changed.unwrap_or(false))
     }
 
     fn grant(&self, contender: &mut ContenderNode) -> Step<HeldNode> {

@@ -26,7 +26,9 @@ pub use self::held_state::RevokeSignal;
 pub(crate) use self::held_state::{HoldBounds, OnLoss};
 use self::name::{Family, Kind, Layout, Name};
 pub use self::predecessor::WaitStrategy;
-pub(crate) use self::request::{Callbacks, Request, Step, Stop, WhoHolds, end_of_time, query};
+pub(crate) use self::request::{
+    Callbacks, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, end_of_time, query,
+};
 pub(crate) use self::revoke::revoke_contender;
 use self::snapshot::{Children, Folder, snapshot};
 use crate::error::Result;

@@ -73,6 +73,19 @@ impl Callbacks<'static> {
     };
 }
 
+/// The watches with which a request waits.
+pub(crate) struct Watches<'a> {
+    pub(crate) generation: &'a Generation,
+    /// The connection on which they are set.
+    pub(crate) epoch: u64,
+    /// It is notified of their events, and of changes of the session.
+    pub(crate) notifier: &'a Notifier,
+    pub(crate) who_holds: WhoHolds<'a>,
+}
+
+/// A waiter looks again this often, in case an event is lost for a reason that nobody foresaw.
+pub(crate) const SAFETY_POLL: Duration = Duration::from_secs(60);
+
 /// Where a waiter reads who holds the lock.
 #[derive(Clone, Copy)]
 pub(crate) struct WhoHolds<'a> {
@@ -215,20 +228,35 @@ impl<'a> Request<'a> {
         Some(Error::Unavailable { op: self.call.op, path: self.settings.path.clone(), cause })
     }
 
-    /// Waits for a notification and gives its events. `None`: `until` came first.
-    pub(crate) fn wait(
+    /// Waits until `outcome` gives a value for an event of the watches, and gives that value.
+    /// `None`: the caller must look again, because the watches may be gone, or because nothing has
+    /// come for so long.
+    pub(crate) fn until_event<T>(
         &self,
-        generation: &Generation,
-        notifier: &Notifier,
-        until: Instant,
-        who_holds: WhoHolds<'_>,
-    ) -> Step<Option<u8>> {
+        watches: &Watches<'_>,
+        longest: Duration,
+        mut outcome: impl FnMut(u8) -> Step<Option<T>>,
+    ) -> Step<Option<T>> {
+        let until = Instant::now() + longest;
+        while self.is_undisturbed(watches.generation, watches.epoch) {
+            self.progress(); // the watches are set
+            let Some(events) = self.wait(watches, until)? else { break };
+            if let Some(outcome) = outcome(events)? {
+                return Ok(Some(outcome));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits for a notification and gives its events. `None`: `until` came first.
+    fn wait(&self, watches: &Watches<'_>, until: Instant) -> Step<Option<u8>> {
+        let Watches { generation, notifier, .. } = watches;
         let mut ended = Ended::Deadline;
         while matches!(ended, Ended::Deadline) && Instant::now() < until && !self.limit.is_past() {
             let (lasted, next) = self.long_wait();
             let at = next.map_or(until, |next| next.min(until));
             ended = match lasted {
-                Some(lasted) => self.report(generation, notifier, lasted, who_holds),
+                Some(lasted) => self.report(watches, lasted),
                 None => generation.wait(notifier, &self.limit.or_at(at)),
             };
         }
@@ -242,16 +270,11 @@ impl<'a> Request<'a> {
 
     /// Logs that the request has waited for this long, and who holds the lock. The thread still waits
     /// for its own event: if that comes first, this ends with it and logs nothing.
-    fn report(
-        &self,
-        generation: &Generation,
-        notifier: &Notifier,
-        lasted: Duration,
-        WhoHolds { dir, names }: WhoHolds<'_>,
-    ) -> Ended<u8> {
+    fn report(&self, watches: &Watches<'_>, lasted: Duration) -> Ended<u8> {
+        let WhoHolds { dir, names } = watches.who_holds;
         // Behind a `sync`, so that no holder is named who has let go long ago.
         let list = [Operation::Sync, Operation::GetChildren { path: dir, watch: false }];
-        let listing = match self.ask(generation, notifier, &list) {
+        let listing = match self.ask(watches, &list) {
             Ok(answers) => answers,
             Err(ended) => return ended,
         };
@@ -268,7 +291,7 @@ impl<'a> Request<'a> {
         let paths: Vec<String> =
             all.iter().take(SHOWN_HOLDERS).map(|name| path::join(dir, name)).collect();
         let reads = paths.iter().map(|path| Operation::GetData { path, watch: false });
-        let mut nodes = match self.ask(generation, notifier, &reads.collect::<Vec<_>>()) {
+        let mut nodes = match self.ask(watches, &reads.collect::<Vec<_>>()) {
             Ok(answers) => answers,
             Err(ended) => return ended,
         };
@@ -295,8 +318,7 @@ impl<'a> Request<'a> {
     /// the notifier, or the limit of the call, came first.
     fn ask(
         &self,
-        generation: &Generation,
-        notifier: &Notifier,
+        Watches { generation, notifier, .. }: &Watches<'_>,
         requests: &[Operation<'_>],
     ) -> StdResult<Option<Answers>, Ended<u8>> {
         let requests: Vec<_> = requests.iter().map(|request| (*request, None)).collect();

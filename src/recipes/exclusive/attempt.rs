@@ -6,13 +6,14 @@
 
 use std::result::Result as StdResult;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::error::Result;
 use crate::limit::Limit;
 use crate::queue::request::until_done;
 use crate::queue::settings::Settings;
-use crate::queue::{Callbacks, HeldNode, NewNode, OnLoss, Request, Step, Stop, WhoHolds, rule};
+use crate::queue::{
+    Callbacks, HeldNode, NewNode, OnLoss, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, rule,
+};
 use crate::session::acl::Acl;
 use crate::session::generation::{CallError, CreateMode, Generation, Operation, Removal};
 use crate::session::lease::Refused;
@@ -20,7 +21,7 @@ use crate::session::leased_node::NodeWatch;
 use crate::session::nonce;
 use crate::session::notifier::{EventMask, Notifier};
 use crate::wait::Mode;
-use crate::world::{HashSet, Instant};
+use crate::world::HashSet;
 use zk_wire::path;
 
 const GONE: u8 = 1;
@@ -29,9 +30,6 @@ const SESSION: u8 = 4;
 
 /// The notifications about the lock's node.
 const OWN: EventMask = EventMask { gone: GONE, changed: CHANGED };
-
-/// A waiter tries again this often, in case an event is lost for a reason that nobody foresaw.
-const SAFETY_POLL: Duration = Duration::from_secs(60);
 
 struct ExclusiveAttempt<'a> {
     request: &'a Request<'a>,
@@ -193,18 +191,12 @@ impl ExclusiveAttempt<'_> {
 
     /// Waits until something happens to the node, or to the watch on it. True: the node has changed.
     fn wait(&self, generation: &Generation, epoch: u64) -> Step<bool> {
-        while self.request.is_undisturbed(generation, epoch) {
-            self.request.progress(); // the node in the way was read, and its watch is set
-            let until = Instant::now() + SAFETY_POLL;
-            let dir = path::parent(self.node);
-            let who_holds = WhoHolds { dir, names: rule::all_holders };
-            match self.request.wait(generation, &self.notifier, until, who_holds)? {
-                Some(events) if events & (GONE | CHANGED) == 0 => {}
-                Some(events) => return Ok(events & GONE == 0),
-                None => break,
-            }
-        }
-        Ok(false)
+        let who_holds = WhoHolds { dir: path::parent(self.node), names: rule::all_holders };
+        let watches = Watches { generation, epoch, notifier: &self.notifier, who_holds };
+        let changed = self.request.until_event(&watches, SAFETY_POLL, |events| {
+            Ok((events & (GONE | CHANGED) != 0).then_some(events & GONE == 0))
+        });
+        Ok(changed?.unwrap_or(false))
     }
 
     fn grant(&self, create_attempt: &mut CreateAttempt, seen: &SeenNode) -> Step<HeldNode> {

@@ -9,25 +9,20 @@
 //! deletes its nodes and begins anew.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::Permits;
 use crate::queue::contender_node::ContenderNode;
 use crate::queue::name::{self, Layout};
-use crate::queue::{HeldNode, Request, Step, Stop, WhoHolds, rule};
+use crate::queue::{HeldNode, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, rule};
 use crate::session::generation::{CallError, CreateMode, Generation, Reply, create_contender};
 use crate::session::notifier::{EventMask, Notifier, WatchRegistry};
 use crate::wait::Mode;
-use crate::world::Instant;
 use zk_wire::path;
 
 const PERMITS: u8 = 1;
 const COUNT: u8 = 2;
 const SESSION: u8 = 4;
 const MUTEX: u8 = 8;
-
-/// A waiter counts again this often, in case an event is lost for a reason that nobody foresaw.
-const SAFETY_POLL: Duration = Duration::from_secs(60);
 
 /// At most so many nodes are made in one flight. All answers of a flight are due within T/6, and
 /// each create without an answer needs a listing of its own later.
@@ -208,16 +203,12 @@ impl Taking<'_> {
     /// Waits until something has changed that calls for another count. The watches were set on the
     /// connection `epoch`.
     fn wait(&self, generation: &Generation, epoch: u64) -> Step<()> {
-        let poll = Instant::now() + SAFETY_POLL;
-        while self.request.is_undisturbed(generation, epoch) {
-            self.request.progress(); // our nodes are counted, and the watches are set
-            let who_holds = WhoHolds { dir: self.permits.dir(), names: rule::all_holders };
-            match self.request.wait(generation, &self.notifier, poll, who_holds)? {
-                Some(events) if events & (PERMITS | COUNT | MUTEX) == 0 => {}
-                _ => break,
-            }
-        }
-        Ok(())
+        let who_holds = WhoHolds { dir: self.permits.dir(), names: rule::all_holders };
+        let watches = Watches { generation, epoch, notifier: &self.notifier, who_holds };
+        let is_change = |events| events & (PERMITS | COUNT | MUTEX) != 0;
+        self.request
+            .until_event(&watches, SAFETY_POLL, |events| Ok(is_change(events).then_some(())))
+            .map(drop)
     }
 
     fn fits(
