@@ -6,7 +6,7 @@ use super::HashSet;
 use crate::Brand;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use sha1::{Digest, Sha1};
+use sha1_smol::Sha1;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, LazyLock};
 use zk_wire::Malformed;
@@ -41,7 +41,7 @@ impl Id {
     /// The identity that belongs to credentials such as `user:password`.
     pub(crate) fn digest(credentials: &[u8]) -> Id {
         let credentials = String::from_utf8_lossy(credentials);
-        let hash = STANDARD.encode(Sha1::digest(credentials.as_bytes()));
+        let hash = STANDARD.encode(Sha1::from(credentials.as_bytes()).digest().bytes());
         let user = credentials.split(':').next().unwrap_or_default();
         Id { scheme: "digest".into(), id: format!("{user}:{hash}") }
     }

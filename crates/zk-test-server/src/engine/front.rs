@@ -10,7 +10,7 @@ use super::tree::Tree;
 use super::txn::Store;
 use super::watch::{Event, Watches};
 use crate::Brand;
-use sha1::{Digest, Sha1};
+use sha1_smol::Sha1;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -224,9 +224,10 @@ impl Front {
     }
 
     fn password(&self, session: i64) -> [u8; PASSWORD] {
-        let hash = Sha1::new().chain_update(self.identity.secret.to_be_bytes());
-        let hash = hash.chain_update(session.to_be_bytes()).finalize();
-        hash.first_chunk().copied().unwrap_or_default()
+        let mut hash = Sha1::new();
+        hash.update(&self.identity.secret.to_be_bytes());
+        hash.update(&session.to_be_bytes());
+        hash.digest().bytes().first_chunk().copied().unwrap_or_default()
     }
 
     /// Answers a connect request: the connection has its session.
