@@ -78,14 +78,25 @@ pub(crate) enum Mode {
 pub(crate) struct Call {
     /// The name of the call, for its errors.
     pub(crate) op: &'static str,
-    pub(crate) begun: Instant,
+    begun: Cell<Instant>,
     is_contended: Cell<bool>,
 }
 
 impl Call {
     /// A call that begins now.
     pub(crate) fn new(op: &'static str) -> Self {
-        Call { op, begun: Instant::now(), is_contended: Cell::new(false) }
+        Call { op, begun: Cell::new(Instant::now()), is_contended: Cell::new(false) }
+    }
+
+    /// When it began or, if it is for several locks, when it took the last of those that it has. The
+    /// retry policy counts from here.
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun.get()
+    }
+
+    /// The call has one of its locks, and goes on to the next.
+    pub(crate) fn has_one(&self) {
+        self.begun.set(Instant::now());
     }
 
     /// Somebody else was found ahead: an answer of a server has shown it, or another thread of this

@@ -105,7 +105,7 @@ fn outage_limit(request: &Request<'_>) -> Result<Option<Instant>> {
     }
     let (op, path) = (request.call.op, &request.settings.path);
     let unavailable = |cause| Error::Unavailable { op, path: path.clone(), cause };
-    request.core().outage_limit(request.call.begun).map_err(unavailable)
+    request.core().outage_limit(request.call.begun()).map_err(unavailable)
 }
 
 impl<H, S> Turn<'_, H, S> {

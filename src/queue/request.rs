@@ -123,7 +123,7 @@ impl<'a> Request<'a> {
         limit: Limit<'a>,
         tally: &'a CallTally<'a>,
     ) -> Self {
-        let retry = Retry::since(call.begun);
+        let retry = Retry::since(call.begun());
         Request { call, settings, mode, limit, tally, retry, overlong: Cell::new(None) }
     }
 

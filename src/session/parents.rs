@@ -9,9 +9,11 @@
 //! The library deletes no other folder. An operator may have made a lock's folder, with an ACL and
 //! data, and the next client would make it again without them. So each folder is looked at before
 //! it is deleted: it must be the very node that this session made, and nobody may have given it
-//! data or another ACL since. Between the look and the delete, which is one round trip, somebody
-//! may still give it another ACL, or delete it and make another. If somebody writes data to it
-//! meanwhile, the server refuses the delete.
+//! data or another ACL since. Between the look and the delete somebody may still give it another
+//! ACL, or delete it and make another. That is mostly one round trip. But a delete whose answer was
+//! lost may be done later, as `connection/machine/removal.rs` says, and then hits an empty folder
+//! without written data that somebody has made meanwhile. If somebody has written data to it, the
+//! server refuses the delete.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -98,7 +98,8 @@ impl RetryPolicy {
 pub(crate) struct Retry {
     /// The call goes on whatever the retry policy says.
     is_enduring: bool,
-    /// When the last attempt began; before any attempt, when the call began.
+    /// When the last attempt began, or when the call has made progress since; before any attempt,
+    /// when the call began.
     attempt_began: Cell<Instant>,
     /// When the current time without progress began; `None` while the call makes progress.
     failing_since: Cell<Option<Instant>>,
@@ -135,6 +136,8 @@ impl Retry {
     pub(crate) fn progress(&self) {
         self.failing_since.set(None);
         self.failures.set(0);
+        // In an outage that has begun before, the time counts from here.
+        self.attempt_began.set(Instant::now());
     }
 
     /// The call is about to send requests.
@@ -242,5 +245,19 @@ mod tests {
         let enduring = Retry::enduring();
         enduring.failed(&policy, CAP);
         assert_eq!(enduring.budget(&policy), None);
+    }
+
+    /// A thread of this process hands the semaphore's mutex over, say, which needs no server.
+    #[test]
+    fn after_a_progress_during_an_outage_the_budget_counts_from_the_progress() {
+        let (policy, now) = (RetryPolicy::default(), Instant::now());
+        let retry = Retry::since(now - CAP);
+        let counts_from = || {
+            retry.note_outage(now - CAP * 2);
+            retry.budget(&policy).map(|(since, _)| since)
+        };
+        assert_eq!(counts_from(), Some(now - CAP));
+        retry.progress();
+        assert!(counts_from() >= Some(now));
     }
 }

@@ -30,8 +30,6 @@ fn lead(worker: &mut Worker, leadership: &Leadership) {
 
 /// Takes part as a candidate, until it has led or gives up.
 fn stand(worker: &mut Worker, lock: &ZkElection, place: &Place) {
-    // The candidate asks for the leadership when it joins.
-    worker.question = Some(worker.shared.observer.moment());
     let candidate = match worker.quick("join", Duration::ZERO, || lock.join()) {
         Ok(candidate) => candidate,
         Err(e) => return fail("wrong error", format!("{}: join: {e}", place.path)),
@@ -39,7 +37,6 @@ fn stand(worker: &mut Worker, lock: &ZkElection, place: &Place) {
     let never = |_: &Error| false;
     let wanted = &[(place, Wish::Alone)];
     let elected = worker.ask(wanted, never, |wait| calls::leadership(&candidate, wait));
-    worker.question = None;
     if let Some(leadership) = elected {
         lead(worker, &leadership);
     }

@@ -34,8 +34,6 @@ pub(super) struct Worker {
     asked: Duration,
     /// Its calls only try, because another client has told it something.
     pub(super) tries: bool,
-    /// When the question was asked that its next call waits for, if it was another call's.
-    pub(super) question: Option<Moment>,
     /// The signals of released guards.
     released: VecDeque<Signals>,
 }
@@ -78,7 +76,6 @@ impl Worker {
             canceller,
             asked: Duration::ZERO,
             tries: false,
-            question: None,
             released: VecDeque::new(),
         }
     }
@@ -194,7 +191,7 @@ impl Worker {
             Ok(Some(guard)) => return Some(guard),
             Ok(None) => {
                 observer.not_acquired(false);
-                observer.is_refused(number, wanted, self.question.unwrap_or(asked));
+                observer.is_refused(number, wanted, asked);
             }
             Err(e) => {
                 log::info!("not locked: {e}");

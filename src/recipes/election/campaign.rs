@@ -15,10 +15,10 @@ use crate::fencing::FencingToken;
 use crate::limit::{Ended, Limit};
 use crate::local::registry::Shared;
 use crate::process::Process;
-use crate::queue::name::Kind;
+use crate::queue::name::{self, Kind};
 use crate::queue::request::error;
 use crate::queue::settings::Settings;
-use crate::queue::{Callbacks, HeldNode, Queue, Request};
+use crate::queue::{Callbacks, HeldNode, Queue, Request, rule};
 use crate::recipes::calls::InQueue;
 use crate::session::core::Core;
 use crate::session::generation::CallError;
@@ -119,6 +119,20 @@ impl Campaign {
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    /// Whether another candidate is ahead of the one that has made these nodes. The listing travels
+    /// behind a `sync`. False if there is no answer.
+    pub(super) fn is_behind(&self, created_nodes: &CreatedNodes, limit: &Limit<'_>) -> bool {
+        let Some(generation) = self.settings.core().generation() else { return false };
+        let queue = &self.shared.queue;
+        let Ok(listed) = generation.synced_children(queue.dir(), limit) else { return false };
+        let id_of = |name: &str| name::parse(name).map_or("", |name| name.id).to_owned();
+        let mut names = listed.children.names();
+        names.retain(|name| !listed.pending.contains(&id_of(name)));
+        let ours = created_nodes.0.lock();
+        // If the numbers carry no order, all candidates are chosen, and any other may be ahead.
+        queue.choose(&names, rule::keep_holders).iter().any(|name| !ours.contains(&id_of(name)))
     }
 
     /// Makes a held node a term. `None`: the node is lost.

@@ -82,12 +82,13 @@ impl CandidateState {
         let (notifier, mask) = (Notifier::new(), EventMask { gone: 1, changed: 1 });
         let _changes = self.changes.register((), &notifier, mask);
         let _session = core.changes.register((), &notifier, mask);
+        let mut has_looked = false;
         loop {
             if let Some(leadership) = self.leadership() {
                 return Ok(Some(leadership));
             }
             let path = || self.campaign.settings.path.clone();
-            let trouble = {
+            let (is_blocked, trouble) = {
                 let status = self.status.lock();
                 match (&status.over, &status.trouble) {
                     (Some(Over::Left), _) => return Err(Error::Cancelled { path: path() }),
@@ -97,15 +98,24 @@ impl CandidateState {
                     (None, Some(e)) if !matches!(e, Error::Unavailable { .. }) => {
                         return Err(e.clone());
                     }
-                    (None, _) if status.is_blocked => call.found_contention(),
                     (None, _) => {}
                 }
-                status.trouble.clone()
+                (status.is_blocked, status.trouble.clone())
             };
             if limit.is_cancelled() {
                 return Err(Error::Cancelled { path: path() });
             }
             let is_up = core.state() == SessionState::Connected;
+            // What the candidate's thread has seen may be older than this call, or of a server that
+            // lags: the leader may have left since, as the caller knows from him. So the call looks
+            // itself, after each change once, if it can end with "another is ahead".
+            let may_say_no = is_blocked && limit.has_deadline() && !call.is_contended();
+            if may_say_no && is_up && !std::mem::replace(&mut has_looked, true) {
+                if self.campaign.is_behind(&self.created_nodes, limit) {
+                    call.found_contention();
+                }
+                continue;
+            }
             let is_tried = mode == Mode::Try && (call.is_contended() || !is_up);
             if is_tried || limit.is_past() {
                 return match trouble {
@@ -117,8 +127,8 @@ impl CandidateState {
                 *limit
             } else {
                 let unavailable = |cause| Error::Unavailable { op: call.op, path: path(), cause };
-                let look_at = core.outage_limit(call.begun).map_err(unavailable)?;
-                let spent = trouble.and_then(|e| Some((core.spent_at(call.begun)?, e)));
+                let look_at = core.outage_limit(call.begun()).map_err(unavailable)?;
+                let spent = trouble.and_then(|e| Some((core.spent_at(call.begun())?, e)));
                 if let Some((_, e)) = spent.as_ref().filter(|(spent, _)| Instant::now() >= *spent) {
                     return Err(e.clone());
                 }
@@ -126,7 +136,8 @@ impl CandidateState {
                 ends.into_iter().flatten().fold(*limit, Limit::or_at)
             };
             match notifier.wait(&until) {
-                Ended::Got(_) | Ended::Disconnected | Ended::Deadline => {}
+                Ended::Got(_) | Ended::Disconnected => has_looked = false,
+                Ended::Deadline => {}
                 Ended::Cancelled => return Err(Error::Cancelled { path: path() }),
             }
         }

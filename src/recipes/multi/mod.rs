@@ -175,7 +175,10 @@ impl Set {
             let member = &self.members[number];
             let lost = all.signal().clone();
             match member.0.acquire(call, mode, limit.or_moot_by(lost.receiver())) {
-                Ok(Some(held)) => all.add(number, held),
+                Ok(Some(held)) => {
+                    all.add(number, held);
+                    call.has_one();
+                }
                 Ok(None) => {
                     debug!("{}: somebody else has it; releasing the other members", member.path());
                     return Ok(None);

@@ -169,7 +169,7 @@ impl SemaphoreHandle {
 
     /// The number of permits at the server.
     pub(super) fn permits(&self) -> Result<u32> {
-        self.number("semaphore", &Limit::after(self.settings.operation_timeout()))
+        self.number("permits", &Limit::after(self.settings.operation_timeout()))
     }
 
     /// The number of permits as it was seen last.

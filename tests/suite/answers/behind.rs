@@ -227,7 +227,27 @@ fn holders_and_contenders_are_those_of_now() {
     assert!(contenders.is_empty(), "{contenders:?}");
 }
 
+fn a_candidate_is_not_told_of_a_leader_that_has_left() {
+    let behind = Behind::start();
+    let path = "/elections/billing";
+    let join = |session| ZkElection::new(session, path).unwrap().join().unwrap();
+    for wait in [Duration::ZERO, Duration::from_secs(2)] {
+        let ours = join(&behind.ours);
+        ours.wait_leader().unwrap();
+        let theirs = join(&behind.theirs);
+        assert!(theirs.wait_leader_timeout(Duration::ZERO).unwrap().is_none());
+        let leave = || ours.leave().unwrap();
+        let which = OpKind::GetChildren.on(path);
+        let said = behind.ask(which, leave, |()| theirs.wait_leader_timeout(wait));
+        // On a busy computer the time may end before the follower has told the candidate.
+        assert!(!matches!(said, Ok(None)), "nobody was ahead");
+        theirs.wait_leader().unwrap();
+        theirs.leave().unwrap();
+    }
+}
+
 scenarios![
+    a_candidate_is_not_told_of_a_leader_that_has_left on real,
     a_lock_that_was_released_can_be_taken_at_once on real,
     a_number_of_permits_that_was_set_counts_at_once on real,
     holders_and_contenders_are_those_of_now on real,

@@ -214,7 +214,7 @@ fn first_use_of_a_semaphore_ends_in_time_and_survives_a_lost_answer() {
     let start = Instant::now();
     let made = ZkSemaphore::new(&hasty, PATH, 2).unwrap();
     let said = made.permits();
-    assert!(matches!(said, Err(Error::Unavailable { op: "semaphore", .. })), "{said:?}");
+    assert!(matches!(said, Err(Error::Unavailable { op: "permits", .. })), "{said:?}");
     for said in [made.try_acquire().map(drop), made.acquire_timeout(A_WHILE).map(drop)] {
         let is_ours = |said: &Result<(), Error>| matches!(said, Err(Error::Unavailable { op: "acquire", path, .. }) if path == PATH);
         assert!(is_ours(&said), "{said:?}");
@@ -946,7 +946,20 @@ fn a_number_set_by_a_first_use_whose_answer_never_comes_counts_for_its_handle() 
     assert_eq!((handle.acquire_many(8).map(|all| all.permits()), handle.permits()), (Ok(8), Ok(8)));
 }
 
+/// An earlier write of another number may still be on its way. It names the version that it has
+/// seen, which must not be that of the node any more.
+fn a_number_that_is_there_already_is_written_all_the_same() {
+    let (server, at) = start();
+    let session = eager(&at);
+    let made = ZkSemaphore::new(&session, PATH, 2).unwrap();
+    assert_eq!(made.permits(), Ok(2));
+    let written = server.count(Op::SetData.on(PATH));
+    made.set_permits(2).unwrap();
+    assert_eq!(server.count(Op::SetData.on(PATH)), written + 1);
+}
+
 scenarios![
+    a_number_that_is_there_already_is_written_all_the_same on embedded,
     lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many on embedded,
     a_try_beside_a_thread_without_an_answer_does_not_say_that_permits_are_taken on embedded,
     one_that_fails_half_way_leaves_nothing_of_many on embedded,

@@ -118,6 +118,11 @@ impl Count {
     }
 
     /// Writes the number. False: the data belongs to somebody else.
+    ///
+    /// It is written also if it is there already. An earlier write of this session may have got no
+    /// answer, and may still be done (`connection/machine/removal.rs` says how). Each write gives the
+    /// node another version, and the late write, which names the version before, is refused then.
+    /// Otherwise the number would change again behind a call that was acknowledged.
     pub(super) fn set(
         &self,
         generation: &Generation,
@@ -126,12 +131,10 @@ impl Count {
     ) -> Result<bool, CallError> {
         loop {
             let node = self.node(generation, number, false, limit)?;
-            let is_so = match read(&node.data) {
-                Text::Number(old) => old == number,
-                Text::Empty => false,
-                Text::Other => return Ok(false),
-            };
-            if is_so || self.write(generation, number, &node, limit)? {
+            if read(&node.data) == Text::Other {
+                return Ok(false);
+            }
+            if self.write(generation, number, &node, limit)? {
                 self.note(number);
                 return Ok(true);
             }

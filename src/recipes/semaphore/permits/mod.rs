@@ -86,7 +86,7 @@ impl Permits {
 
     /// Writes the number. False: the node's data belongs to somebody else.
     pub(crate) fn set_number(&self, core: &Core, number: u32, limit: &Limit<'_>) -> Result<bool> {
-        query("semaphore", core, self.count.path(), limit, |generation, _| {
+        query("set_permits", core, self.count.path(), limit, |generation, _| {
             self.count.set(generation, number, limit)
         })
     }

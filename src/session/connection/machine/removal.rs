@@ -37,6 +37,14 @@
 //! again on each further connection. After that time the create cannot be done: the servers give up
 //! a stream between them that stands still for syncLimit ticks.
 //!
+//! A client that never dialled F again while one of its handshakes may still be answered there would
+//! close the first of the two ways. We do not do that. The second way would stay open, so the create
+//! would have to be remembered all the same. And the price is high: no answer shows that a handshake
+//! will not be answered any more, so F would be left out for [`late_bound`], a minute at least.
+//! Handshakes are given up when their servers cannot reach the leader, and in such an outage that is
+//! often all servers at once: the session would find no server when the ensemble comes back, and
+//! would expire with all its locks.
+//!
 //! # A node with a common name
 //!
 //! Other clients may make a node of the same name. Such a node is ours if our session owns it and
