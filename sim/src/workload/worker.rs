@@ -13,7 +13,7 @@ use super::calls::Wait;
 use super::side_channel::{News, Tip};
 use super::{Job, Place, Recipe, Shared};
 use crate::between;
-use crate::observer::{Listed, Moment, Observer, Wish};
+use crate::observer::{Listed, Observer, Wish};
 
 /// How late a thread may be because it had no processor.
 pub(super) const LATE: Duration = Duration::from_millis(300);

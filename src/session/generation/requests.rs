@@ -165,6 +165,7 @@ impl Generation {
     /// Gives the generation this listener, which gets all news from now on. If the session has
     /// ended already, this call itself tells the listener. A generation has one listener: a later
     /// one takes the place of an earlier one. The generation keeps it until its own drop.
+    #[cfg_attr(not(feature = "client"), allow(dead_code))] // the only such client is the bridge
     pub(crate) fn listen(&self, listener: RawListener) {
         self.raw.listen(listener);
     }
@@ -176,6 +177,7 @@ impl Generation {
     ///
     /// The session is shared, so the client must send nothing that would harm it: no request above
     /// the servers' limit, no close, no credentials.
+    #[cfg_attr(not(feature = "client"), allow(dead_code))] // the only such client is the bridge
     pub(crate) fn submit_raw(&self, number: u64, op: i32, body: &[u8]) {
         let batch = Batch::raw(number, op, body);
         let _ = self.connection.with(|machine, now| machine.submit(batch, now));
