@@ -1,7 +1,7 @@
 //! Faults of a lock whose node has a fixed name: to which session does a node belong, and may it be
 //! deleted?
 use crate::support::{
-    at_best,
+    assert_lasted, at_best,
     contend::{Section, session, spawn_waiting, stat},
     embedded::{LOSE, raw, start},
     logged,
@@ -180,11 +180,7 @@ fn node_of_ours_that_is_on_its_way_out_is_waited_for_and_is_no_contention() {
             matches!(said, Err(Error::Unavailable { .. })),
             "the node is not another client's: {said:?}"
         );
-        assert!(
-            (limit..limit + SLACK).contains(&begun.elapsed()),
-            "the call waited: {:?}",
-            begun.elapsed()
-        );
+        assert_lasted(begun, limit..limit + SLACK); // the call waited
     }
     assert!(other.try_lock().unwrap().is_none(), "for others the lock is held");
     thread::scope(|scope| {

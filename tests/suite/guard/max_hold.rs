@@ -1,7 +1,7 @@
 //! Holds with a longest time: their guard is lost in time whatever the network does, and others get
 //! the lock when the thread lets go or, if the lock is built so, at once.
 use crate::support::{
-    Server, Shared, at_best,
+    Server, Shared, assert_lasted, at_best,
     contend::spawn_waiting,
     embedded::start,
     logged::logged,
@@ -33,8 +33,7 @@ fn short_lock(session: &ZkSession) -> LockBuilder<ZkMutex> {
 #[track_caller]
 fn held_too_long(held: &Held, held_since: Instant) {
     assert_eq!(held.lost().wait(SOON), Some(LossReason::HeldTooLong));
-    let lasted = held_since.elapsed();
-    assert!(lasted >= MOST && lasted < MOST + Duration::from_secs(2), "{lasted:?}");
+    assert_lasted(held_since, MOST..MOST + Duration::from_secs(2));
     assert!(!held.is_held() && held.valid_for().is_zero() && held.valid_until().is_none());
     assert_eq!(held.lost_reason(), Some(LossReason::HeldTooLong));
     assert!(matches!(held.check(), Err(Error::Lost { reason: LossReason::HeldTooLong, .. })));

@@ -1,6 +1,6 @@
 //! Threads of one process, and several processes: the order of turns, and the cost of a hand-over.
 use crate::support::{
-    OpKind, Shared,
+    OpKind, Shared, assert_lasted, at_best,
     contend::{Section, proxied, session, spawn_waiting, until_queue},
     scenarios,
     scene::{SOON, until_empty},
@@ -106,10 +106,10 @@ fn another_process_gets_its_turn_within_the_hand_over_bound() {
             until("the others count", SOON, || (section.counter() > before + 10).then_some(()));
             let start = Instant::now();
             let got = other.lock_timeout(SOON).unwrap();
-            let took = start.elapsed();
+            let took = at_best(start);
             section.pass();
             assert!(got.is_some_and(|guard| guard.is_held()));
-            assert!(took < bound + Duration::from_millis(1500), "{took:?}");
+            assert!(took < bound + Duration::from_millis(1500), "{took:?} at best");
         }
         stop.store(true, Ordering::SeqCst);
     });
@@ -166,11 +166,11 @@ fn a_timed_wait_in_the_local_queue_leaves_the_others_in_order() {
         queue(0);
         let short = spawn_waiting(scope, || {
             let start = Instant::now();
-            (mutex.lock_timeout(wait).unwrap().is_some(), start.elapsed())
+            assert!(mutex.lock_timeout(wait).unwrap().is_none());
+            assert_lasted(start, wait..wait + Duration::from_millis(1500));
         });
         queue(1);
-        let (got, took) = short.join().unwrap();
-        assert!(!got && took >= wait && took < wait + Duration::from_millis(1500), "{took:?}");
+        short.join().unwrap();
         assert_eq!(until_queue(&at, LOCK, 1).len(), 1, "one node for all threads");
         drop(guard);
     });

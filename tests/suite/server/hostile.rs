@@ -59,11 +59,11 @@ impl Stage {
         let path = format!("/good/{}", self.rounds);
         self.good.create(&path, b"data", PERSISTENT).unwrap();
         assert_eq!(self.good.get_data(&path).unwrap().0, b"data");
-        let waited = start.elapsed();
+        let waited = at_best(start);
         let start = Instant::now();
         let mut new = Raw::connect(&self.at).unwrap();
         assert!(new.exists(&path).unwrap().is_some());
-        self.worst = self.worst.max(waited).max(start.elapsed());
+        self.worst = self.worst.max(waited).max(at_best(start));
         assert!(self.worst < PROMPT, "another client waited for {:?}", self.worst);
     }
 

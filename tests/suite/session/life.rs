@@ -354,7 +354,7 @@ fn observer_may_close_the_session() {
     let (session, calls) = observed(&address, move |call| {
         if call == "reconnected" {
             let start = Instant::now();
-            let _ = tell.send((handle.get().unwrap().close(), start.elapsed()));
+            let _ = tell.send((handle.get().unwrap().close(), at_best(start)));
         }
     });
     own.set(session.clone()).unwrap();
@@ -500,7 +500,7 @@ fn close_reaches_the_server_though_the_logger_blocks() {
         thread::scope(|scope| {
             let closed = scope.spawn(|| {
                 let begun = Instant::now();
-                (ours.close(), begun.elapsed())
+                (ours.close(), at_best(begun))
             });
             assert!(blocked.wait(SOON), "nothing was logged with {part:?}");
             let freed = ZkMutex::new(&theirs, "/lock").unwrap().lock_timeout(SOON);

@@ -7,6 +7,8 @@
 //! punctual nothing is taken off, and the bound is as strict as it is written.
 use parking_lot::Mutex;
 use std::{
+    fs,
+    ops::Range,
     sync::{LazyLock, Once},
     thread,
     time::{Duration, Instant},
@@ -67,6 +69,43 @@ pub fn at_best(from: Instant) -> Duration {
     from.elapsed().saturating_sub(late_since(from))
 }
 
+/// Checks how long something has lasted that began at `from`: no less than the first bound, whatever
+/// the machine does, and less than the second one on a machine that is punctual.
+#[track_caller]
+pub fn assert_lasted(from: Instant, bounds: Range<Duration>) {
+    let (best, real) = (at_best(from), from.elapsed());
+    assert!(real >= bounds.start && best < bounds.end, "{real:?}, {best:?} at best: {bounds:?}");
+}
+
+/// How the scheduler has treated a thread so far. In the rest of its time it was asleep.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scheduled {
+    /// For how long it ran on a processor.
+    pub ran: Duration,
+    /// For how long it was runnable and had no processor.
+    pub runnable: Duration,
+}
+
+impl Scheduled {
+    /// That of the calling thread. It asks the kernel alone, so it also tells of the one thread of a
+    /// forked child, where there is no control.
+    pub fn here() -> Scheduled {
+        let text = fs::read_to_string("/proc/thread-self/schedstat").expect("schedstat");
+        let mut words = text.split_whitespace().map(|word| word.parse().expect("nanoseconds"));
+        let mut next = || Duration::from_nanos(words.next().expect("a time"));
+        Scheduled { ran: next(), runnable: next() }
+    }
+
+    /// That of the calling thread since then.
+    pub fn since(self) -> Scheduled {
+        let Scheduled { ran, runnable } = Scheduled::here();
+        Scheduled {
+            ran: ran.saturating_sub(self.ran),
+            runnable: runnable.saturating_sub(self.runnable),
+        }
+    }
+}
+
 /// Checks what a process must have done within a time that leaves it `spare`. It may have failed to
 /// only if the machine took that much of the time since `from`.
 #[track_caller]
@@ -96,5 +135,18 @@ mod tests {
         let late = late_since(begun);
         assert!(late >= LOOK * 30, "{late:?}");
         assert!(at_best(begun) <= begun.elapsed() - LOOK * 30);
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_neither_runs_nor_waits_for_a_processor() {
+        let (begun, before) = (Instant::now(), Scheduled::here());
+        while begun.elapsed() < LOOK * 20 {}
+        let spun = before.since();
+        assert!(spun.ran + spun.runnable >= LOOK * 15, "{spun:?}");
+        let before = Scheduled::here();
+        let begun = Instant::now();
+        thread::sleep(LOOK * 60);
+        let Scheduled { ran, runnable } = before.since();
+        assert!(begun.elapsed() - ran - runnable >= LOOK * 50, "{ran:?} {runnable:?}");
     }
 }

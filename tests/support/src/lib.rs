@@ -31,7 +31,7 @@ pub mod variant;
 pub mod wait;
 pub mod wire;
 
-pub use control::at_best;
+pub use control::{assert_lasted, at_best};
 pub use ensemble::{Ensemble, Isolation};
 pub use op::{OpKind, Request, Which};
 pub use proxy::{Direction, Proxy};
