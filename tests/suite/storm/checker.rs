@@ -47,15 +47,26 @@
 //!   with success.
 //! * `broken_history`: a line that no worker writes, or a missing line.
 //!
-//! **The noise of the machine.** Each process notes every 200 ms that it runs. If such a note comes
-//! late, the process was stopped or had no processor, and a call gets this time in addition. With a
-//! call that returned late its thread notes for how long it was runnable without a processor, and
-//! for how long a thread beside it that only sleeps was late: the call's other threads, which are
-//! of the library, waited for a processor as that one did. The call gets both times. What is left is
-//! the library's, and may be [`NOISE`]. `lost()` may be [`SOON`] late. An error in a calm
-//! counts only if all processes of the storm together were late by at most [`STALL`] from shortly
-//! before the call to its end: a server without a processor answers late too.
-use super::history::{self, BEAT, Failure, Line, Mode, Note, PROGRAM};
+//! **The noise of the machine.** What is left of a late call's time without the machine's part is
+//! the library's, and may be [`NOISE`]; so may be what is left of the time in which a thread waited
+//! for `lost()` of a void hold. Three looks at the same time tell of the machine's part:
+//!
+//! * for how long the thread itself was runnable without a processor;
+//! * for how long a thread beside it that only sleeps was late: the other threads of the library,
+//!   for which the call waited, got no processor as that one got none;
+//! * how late the notes were that each process makes every 200 ms to say that it runs: it was
+//!   stopped, or had no processor.
+//!
+//! A machine that is busy keeps all threads waiting at once, and a process that is stopped is
+//! stopped with all its threads. So one second can be in each of the three, and their sum could be
+//! three seconds. Nothing says how much of them is the same time. At least as long as the largest of
+//! them the machine did keep a thread waiting, so that one is the machine's part, and the others are
+//! in it. While the thread ran on a processor it waited for nobody: that time is the library's, and
+//! no part of the machine's.
+//!
+//! An error in a calm counts only if all processes of the storm together were late by at most
+//! [`STALL`] from shortly before the call to its end: a server without a processor answers late too.
+use super::history::{self, BEAT, Failure, Line, Mode, Note, PROGRAM, Spent};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of permits of the semaphore.
@@ -65,10 +76,9 @@ pub const MULTI: &str = "/multi";
 
 /// A second in microseconds, the unit of all times here.
 const SECOND: i64 = 1_000_000;
-/// How much later than its deadline a call may return when the machine's part is taken off.
+/// How much later than its deadline a call may return, and how much later than its hold is void
+/// `lost()` may be ready, when the machine's part is taken off.
 pub const NOISE: i64 = SECOND / 2;
-/// How much later than `is_held()` answers false `lost()` may be ready.
-pub const SOON: i64 = SECOND;
 /// A call with a shorter deadline than this may end before the server has answered.
 const ANSWER: i64 = SECOND / 2;
 /// How late a note that the process runs may come.
@@ -103,14 +113,41 @@ pub struct Verdict {
     pub acquisitions: BTreeMap<String, usize>,
     /// The number of faults of each kind.
     pub faults: BTreeMap<String, usize>,
-    /// The numbers of calls that found the lock taken, of calls that failed with `Unavailable`, and
-    /// of lost holds.
+    /// The number of lost holds for each reason.
+    pub lost: BTreeMap<String, usize>,
+    /// The numbers of calls that found the lock taken, and of calls that failed with `Unavailable`.
     pub taken: usize,
     pub unavailable: usize,
-    pub lost: usize,
-    /// How late the latest call was, in microseconds: as it was, and without the machine's part.
-    pub latest: i64,
-    pub latest_at_best: i64,
+    /// The late calls, and the late signals of losses.
+    pub calls: Latest,
+    pub signals: Latest,
+}
+
+/// What came late, in microseconds.
+#[derive(Clone, Copy, Default)]
+pub struct Latest {
+    /// How many came late.
+    pub count: usize,
+    /// How late the latest one was, how its time was spent, and for how long it was asleep.
+    pub late: i64,
+    pub spent: Spent,
+    pub asleep: i64,
+    /// How late each was at most without the machine's part.
+    pub at_best: i64,
+}
+
+impl Latest {
+    /// Adds one that took the time `whole`.
+    fn add(&mut self, late: i64, at_best: i64, whole: i64, spent: Spent) {
+        if late > 0 {
+            self.count += 1;
+        }
+        if late > self.late {
+            let asleep = whole - spent.ran - spent.runnable;
+            (self.late, self.spent, self.asleep) = (late, spent, asleep);
+        }
+        self.at_best = self.at_best.max(at_best);
+    }
 }
 
 /// A call of a worker.
@@ -125,9 +162,8 @@ struct Call {
     is_inside: bool,
     asked: i64,
     end: Option<(i64, End)>,
-    /// If it was late: for how long its thread was runnable without a processor, and for how long
-    /// the control was late.
-    waited: Option<(i64, i64)>,
+    /// If it was late: how its time was spent.
+    spent: Spent,
 }
 
 enum End {
@@ -150,7 +186,7 @@ struct Hold {
     /// The time of the last note that found it valid.
     last: i64,
     void: Option<i64>,
-    lost: Option<(i64, String)>,
+    lost: Option<(i64, Spent, String)>,
     free: Option<i64>,
     freed: Option<(i64, bool)>,
     late: bool,
@@ -201,6 +237,14 @@ impl Process {
         let pairs = self.beats[first.min(self.beats.len())..].windows(2);
         let gaps = pairs.take_while(|pair| pair[0] < to).map(|pair| pair[1] - pair[0] - BEAT);
         gaps.filter(|late| *late > LATE).sum()
+    }
+
+    /// How much of the time from `from` to `to`, which a thread spent like this, was the machine's
+    /// part at least. The top of this file says why these are not added up.
+    fn machine(&self, spent: Spent, from: i64, to: i64) -> i64 {
+        let Spent { ran, runnable, control } = spent;
+        let waited = (to - from - ran).max(0);
+        runnable.max(control).max(self.stalled(from, to)).min(waited)
     }
 }
 
@@ -284,7 +328,9 @@ impl Judge {
                 (hold.last, hold.until) = (at, hold.until.max(until));
             }
             (Note::Void { .. }, Some(hold)) => hold.void = Some(at),
-            (Note::Lost { reason, .. }, Some(hold)) => hold.lost = Some((at, reason)),
+            (Note::Lost { spent, reason, .. }, Some(hold)) => {
+                hold.lost = Some((at, spent, reason));
+            }
             (Note::Free { .. }, Some(hold)) => {
                 hold.free = Some(at);
                 *index.present.entry(thread).or_default() -= 1;
@@ -295,9 +341,7 @@ impl Judge {
                 let what = format!("{} held at {at} after lost() was ready", hold.node);
                 self.found("lost_while_held", what);
             }
-            (Note::Waited { op, runnable, control }, _) => {
-                self.calls[*index.calls.get(&op)?].waited = Some((runnable, control));
-            }
+            (Note::Waited { op, spent }, _) => self.calls[*index.calls.get(&op)?].spent = spent,
             (Note::Beat, _) => self.processes[process].beats.push(at),
             (Note::End, _) => self.processes[process].ended = true,
             (Note::Ask { op, lock, mode, within }, _) => {
@@ -312,7 +356,7 @@ impl Judge {
                     is_inside,
                     asked: at,
                     end: None,
-                    waited: None,
+                    spent: Spent::default(),
                 });
             }
             (Note::Got { hold, lock, mode, token, until, node, .. }, _) => {
@@ -358,7 +402,10 @@ impl Judge {
         for (lock, holds) in std::mem::take(&mut self.holds) {
             let recipe = recipe(&lock);
             *self.verdict.acquisitions.entry(recipe.to_owned()).or_default() += holds.len();
-            self.verdict.lost += holds.iter().filter(|hold| hold.void.is_some()).count();
+            for hold in holds.iter().filter(|hold| hold.void.is_some()) {
+                let reason = hold.lost.as_ref().map_or("not told", |(_, _, reason)| reason);
+                *self.verdict.lost.entry(reason.to_owned()).or_default() += 1;
+            }
             self.judge_holds(&lock, &holds);
             holds.iter().for_each(|hold| self.judge_signal(&lock, hold));
         }
@@ -430,15 +477,22 @@ impl Judge {
     fn judge_signal(&mut self, lock: &str, hold: &Hold) {
         let process = &self.processes[hold.process];
         let mut found = Vec::new();
-        let first = hold.void.into_iter().chain(hold.lost.as_ref().map(|(at, _)| *at)).min();
+        let lost = hold.lost.as_ref();
+        let reason = lost.map_or("", |(_, _, reason)| reason);
+        let first = hold.void.into_iter().chain(lost.map(|(at, ..)| *at)).min();
         if first.is_some_and(|first| first < hold.until) {
-            let reason = hold.lost.as_ref().map_or("", |(_, reason)| reason);
             found.push(("lease_cut_short", format!("void={:?} {reason}", hold.void)));
         }
         if let Some(void) = hold.void {
-            let told = hold.lost.as_ref().map_or(process.last, |(at, _)| *at);
-            if told > void + SOON + process.stalled(void, told) {
-                found.push(("lost_late", format!("void={void} lost={:?}", hold.lost)));
+            let (told, spent) =
+                lost.map_or((process.last, Spent::default()), |(at, spent, _)| (*at, *spent));
+            let (late, machine) = (told - void, process.machine(spent, void, told));
+            if lost.is_some() {
+                self.verdict.signals.add(late, late - machine, late, spent);
+            }
+            if late - machine > NOISE {
+                let what = format!("void={void} lost={:?} {}", hold.lost, of_which(late, machine));
+                found.push(("lost_late", what));
             }
         }
         if hold.late && hold.freed.is_some_and(|(at, held)| held && at < hold.until) {
@@ -462,7 +516,7 @@ impl Judge {
             ));
         }
         let mut found = Vec::new();
-        let (mut taken, mut unavailable, mut latest) = (0, 0, (0, 0));
+        let (mut taken, mut unavailable, mut latest) = (0, 0, Latest::default());
         for call in &self.calls {
             let process = &self.processes[call.process];
             let over = call.end.as_ref().map_or(process.last, |(at, _)| *at);
@@ -475,21 +529,16 @@ impl Judge {
             };
             if let Some(within) = call.within {
                 let late = over - call.asked - within;
-                let (runnable, control) = call.waited.unwrap_or_default();
-                let at_best = late - runnable - control.max(process.stalled(call.asked, over));
+                let machine = process.machine(call.spent, call.asked, over);
+                let at_best = late - machine;
                 if call.end.is_some() {
-                    latest = (latest.0.max(late), latest.1.max(at_best));
+                    latest.add(late, at_best, over - call.asked, call.spent);
                 }
                 match call.end {
                     Some(_) if at_best > NOISE => {
-                        let (late, waited) = (late / 1000, (runnable / 1000, control / 1000));
-                        add(
-                            "deadline",
-                            &format!(
-                                "{late} ms late, of which its thread was runnable, and the control late, \
-                             for {waited:?} ms; returned"
-                            ),
-                        );
+                        let what =
+                            format!("{} ({:?}); returned", of_which(late, machine), call.spent);
+                        add("deadline", &what);
                     }
                     None if at_best > NOISE => add("never_ended", "not returned at"),
                     _ => {}
@@ -527,7 +576,7 @@ impl Judge {
         }
         self.verdict.violations.extend(found);
         (self.verdict.taken, self.verdict.unavailable) = (taken, unavailable);
-        (self.verdict.latest, self.verdict.latest_at_best) = latest;
+        self.verdict.calls = latest;
     }
 
     /// Checks what has to be there at the end.
@@ -570,6 +619,11 @@ impl Judge {
         }
         self.verdict.violations.extend(found);
     }
+}
+
+/// How late something was, and the machine's part of that.
+fn of_which(late: i64, machine: i64) -> String {
+    format!("{} ms late, of which the machine's part is {} ms", late / 1000, machine / 1000)
 }
 
 /// The recipe of a lock: the first word of its path.

@@ -35,6 +35,18 @@ pub enum Mode {
     Permit,
 }
 
+/// How a thread spent a time, in microseconds. In the rest of that time it was asleep.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spent {
+    /// For how long it ran on a processor.
+    pub ran: i64,
+    /// For how long it was runnable and had no processor.
+    pub runnable: i64,
+    /// For how long a thread beside it that does nothing but sleep was late
+    /// (`zk_test_support::control`).
+    pub control: i64,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
     /// The process runs.
@@ -74,14 +86,11 @@ pub enum Note {
         error: Failure,
         text: String,
     },
-    /// Stamped after a call that returned later than `within`. In microseconds, since the call
-    /// began: for how long its thread was runnable and had no processor, and for how long a thread
-    /// that does nothing but sleep was late (`zk_test_support::control`). For the rest of the time
-    /// the thread was asleep, or ran.
+    /// Stamped after a call that returned later than `within`: how the time since the call began
+    /// was spent.
     Waited {
         op: u64,
-        runnable: i64,
-        control: i64,
+        spent: Spent,
     },
     /// Stamped before the hold was found valid; `until` as above.
     Held {
@@ -92,9 +101,11 @@ pub enum Note {
     Void {
         hold: u64,
     },
-    /// Stamped after `lost()` was found ready.
+    /// Stamped after `lost()` was found ready: how the time since the note before was spent, in
+    /// which the hold was found to be void.
     Lost {
         hold: u64,
+        spent: Spent,
         reason: String,
     },
     /// Stamped after `is_held()` returned true although `lost()` was ready before.
@@ -226,6 +237,19 @@ words! {
     Failure: Failure::Unavailable = "unavailable", Failure::Lost = "lost", Failure::Other = "other";
 }
 
+impl Display for Spent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Spent { ran, runnable, control } = self;
+        write!(f, "{ran} {runnable} {control}")
+    }
+}
+
+impl Spent {
+    fn read(words: &mut SplitN<'_, char>) -> Result<Spent, ()> {
+        Ok(Spent { ran: next(words)?, runnable: next(words)?, control: next(words)? })
+    }
+}
+
 impl Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} ", self.at, self.thread)?;
@@ -242,12 +266,10 @@ impl Display for Line {
             Note::Failed { op, error, text } => {
                 write!(f, "failed {op} {error} {}", text.replace('\n', " "))
             }
-            Note::Waited { op, runnable, control } => {
-                write!(f, "waited {op} {runnable} {control}")
-            }
+            Note::Waited { op, spent } => write!(f, "waited {op} {spent}"),
             Note::Held { hold, until } => write!(f, "held {hold} {until}"),
             Note::Void { hold } => write!(f, "void {hold}"),
-            Note::Lost { hold, reason } => write!(f, "lost {hold} {reason}"),
+            Note::Lost { hold, spent, reason } => write!(f, "lost {hold} {spent} {reason}"),
             Note::Revived { hold } => write!(f, "revived {hold}"),
             Note::Free { hold } => write!(f, "free {hold}"),
             Note::Freed { hold, held } => write!(f, "freed {hold} {held}"),
@@ -277,8 +299,10 @@ impl FromStr for Line {
             match word {
                 "ask" => 4,
                 "got" => 8,
-                "failed" | "waited" => 3,
-                "held" | "lost" | "freed" | "fault" | "healed" | "stuck" => 2,
+                "lost" => 5,
+                "waited" => 4,
+                "failed" => 3,
+                "held" | "freed" | "fault" | "healed" | "stuck" => 2,
                 _ => 1,
             },
             ' ',
@@ -303,12 +327,15 @@ impl FromStr for Line {
                 Note::Failed { op, error, text: next(words)? }
             }
             "waited" => {
-                let (op, runnable) = (next(words)?, next(words)?);
-                Note::Waited { op, runnable, control: next(words)? }
+                let op = next(words)?;
+                Note::Waited { op, spent: Spent::read(words)? }
             }
             "held" => Note::Held { hold: next(words)?, until: next(words)? },
             "void" => Note::Void { hold: next(words)? },
-            "lost" => Note::Lost { hold: next(words)?, reason: next(words)? },
+            "lost" => {
+                let (hold, spent) = (next(words)?, Spent::read(words)?);
+                Note::Lost { hold, spent, reason: next(words)? }
+            }
             "revived" => Note::Revived { hold: next(words)? },
             "free" => Note::Free { hold: next(words)? },
             "freed" => Note::Freed { hold: next(words)?, held: next(words)? },

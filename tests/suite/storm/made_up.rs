@@ -101,7 +101,7 @@ fn the_lease_of_a_killed_or_stopped_process_keeps_others_out() {
         &a[..],
         &[
             "@6 t void 1",
-            "@6 t lost 1 LeaseExpired",
+            "@6 t lost 1 @0 @0 @0 LeaseExpired",
             "@6.1 t free 1",
             "@6.2 t freed 1 false",
             "@9 main end",
@@ -220,26 +220,41 @@ fn of_a_hold(lines: &[&str]) -> Vec<&'static str> {
 }
 
 fn a_hold_lost_before_its_lease_was_over_is_found() {
-    assert_eq!(of_a_hold(&["@4.1 t void 1", "@4.1 t lost 1 LeaseExpired"]), NONE);
-    assert_eq!(of_a_hold(&["@3.9 t void 1", "@3.9 t lost 1 SessionExpired"]), ["lease_cut_short"]);
+    assert_eq!(of_a_hold(&["@4.1 t void 1", "@4.1 t lost 1 @0 @0 @0 LeaseExpired"]), NONE);
     assert_eq!(
-        of_a_hold(&["@2 t held 1 @6", "@5 t void 1", "@5 t lost 1 NodeDeleted"]),
+        of_a_hold(&["@3.9 t void 1", "@3.9 t lost 1 @0 @0 @0 SessionExpired"]),
+        ["lease_cut_short"]
+    );
+    assert_eq!(
+        of_a_hold(&["@2 t held 1 @6", "@5 t void 1", "@5 t lost 1 @0 @0 @0 NodeDeleted"]),
         ["lease_cut_short"]
     );
 }
 
 fn a_signal_that_is_late_or_never_comes_is_found() {
-    assert_eq!(of_a_hold(&["@4.1 t void 1", "@4.9 t lost 1 LeaseExpired"]), NONE);
-    assert_eq!(of_a_hold(&["@4.1 t void 1", "@5.3 t lost 1 LeaseExpired"]), ["lost_late"]);
+    let lost = |at: &str, spent: &str| {
+        of_a_hold(&["@4.1 t void 1", &format!("{at} t lost 1 {spent} LeaseExpired")])
+    };
+    assert_eq!(lost("@4.5", "@0 @0 @0"), NONE);
+    assert_eq!(lost("@4.7", "@0 @0 @0"), ["lost_late"]);
     assert_eq!(of_a_hold(&["@4.1 t void 1", "@9 t free 1"]), ["lost_late"]);
+    // The control beside the thread was late too, or the thread itself had no processor.
+    assert_eq!(lost("@5.3", "@0 @0 @0.8"), NONE);
+    assert_eq!(lost("@5.3", "@0 @0.8 @0"), NONE);
+    assert_eq!(lost("@5.3", "@0 @0 @0.6"), ["lost_late"]);
+    // Both tell of the same time.
+    assert_eq!(lost("@5.3", "@0 @0.6 @0.6"), ["lost_late"]);
+    // While a thread runs the machine keeps nobody from telling it.
+    assert_eq!(lost("@5.3", "@1.1 @0 @0.8"), ["lost_late"]);
     // The process was stopped in between.
-    let beats = ["@4 beat beat", "@4.1 t void 1", "@5.2 beat beat", "@5.3 t lost 1 LeaseExpired"];
+    let beats =
+        ["@4 beat beat", "@4.1 t void 1", "@5.2 beat beat", "@5.3 t lost 1 @0 @0 @0 LeaseExpired"];
     assert_eq!(of_a_hold(&beats), NONE);
 }
 
 fn a_signal_of_a_hold_that_stands_is_found() {
     assert_eq!(
-        of_a_hold(&["@4.1 t void 1", "@4.1 t lost 1 LeaseExpired", "@4.2 t revived 1"]),
+        of_a_hold(&["@4.1 t void 1", "@4.1 t lost 1 @0 @0 @0 LeaseExpired", "@4.2 t revived 1"]),
         ["lost_while_held"]
     );
 }
@@ -277,11 +292,21 @@ fn of_a_call(lock: &str, lines: &[&str]) -> Vec<&'static str> {
 fn a_call_that_returns_long_after_its_deadline_is_found() {
     assert_eq!(of_a_call("/multi", &["@11.4 t taken 2"]), NONE);
     assert_eq!(of_a_call("/multi", &["@11.6 t taken 2"]), ["deadline"]);
-    // Its thread was runnable without a processor, and so was the control beside it.
-    let busy = |waited| of_a_call("/multi", &["@13 t taken 2", waited]);
-    assert_eq!(busy("@13 t waited 2 @0.7 @0.9"), NONE);
-    assert_eq!(busy("@13 t waited 2 @0.7 @0.1"), ["deadline"]);
-    assert_eq!(busy("@13 t waited 2 @0.1 @0.9"), ["deadline"]);
+    // It came two seconds late. Its thread was runnable without a processor, or the control beside
+    // it was: for the rest of the time it ran or was asleep.
+    let busy =
+        |spent: &str| of_a_call("/multi", &["@13 t taken 2", &format!("@13 t waited 2 {spent}")]);
+    assert_eq!(busy("@0.1 @1.6 @0"), NONE);
+    assert_eq!(busy("@0.1 @0 @1.6"), NONE);
+    assert_eq!(busy("@0.1 @1.4 @0"), ["deadline"]);
+    assert_eq!(busy("@0.1 @0 @1.4"), ["deadline"]);
+    // Both tell of the same time, so one is not added to the other.
+    assert_eq!(busy("@0.1 @0.8 @0.8"), ["deadline"]);
+    assert_eq!(busy("@0.1 @1.4 @1.4"), ["deadline"]);
+    // A thread that runs does not wait for a processor, nor for another thread.
+    assert_eq!(busy("@1.4 @0 @1.6"), NONE);
+    assert_eq!(busy("@1.6 @0 @1.6"), ["deadline"]);
+    assert_eq!(busy("@2.9 @0.1 @2.9"), ["deadline"]);
     // The process was stopped meanwhile.
     assert_eq!(of_a_call("/multi", &["@10.5 beat beat", "@14 beat beat", "@14.5 t taken 2"]), NONE);
     assert_eq!(

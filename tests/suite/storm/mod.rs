@@ -16,8 +16,8 @@ pub mod program;
 pub mod worker;
 
 use crate::support::{Direction, Ensemble, Proxy, Raw, Scratch, Server, Test, raw, scenarios};
-use checker::{Judge, KINDS, Verdict};
-use history::{BEAT, History, Note, PROGRAM, now};
+use checker::{Judge, KINDS, Latest, Verdict};
+use history::{BEAT, History, Note, PROGRAM, Spent, now};
 use plan::{Next, Sequence, ServerFault, WorkerFault};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -138,17 +138,37 @@ fn summary(about: &str, verdict: &Verdict) -> String {
     fn map(map: &BTreeMap<String, usize>) -> String {
         object(map.iter().map(|(key, count)| (&**key, *count)))
     }
-    let Verdict { violations, acquisitions, faults, taken, unavailable, lost, .. } = verdict;
-    let (latest, at_best) = (verdict.latest / 1000, verdict.latest_at_best / 1000);
+    fn late(of: &str, latest: Latest) -> String {
+        let Latest { count, late, spent, asleep, at_best } = latest;
+        let Spent { ran, runnable, control } = spent;
+        let all = [
+            ("ms", late),
+            ("ran_ms", ran),
+            ("runnable_ms", runnable),
+            ("asleep_ms", asleep),
+            ("control_ms", control),
+        ];
+        let all = all.map(|(name, micros)| (name, (micros / 1000).max(0) as usize));
+        format!(
+            "\"late_{of}\":{count},\"latest_of_{of}\":{},\"latest_of_{of}_at_best_ms\":{}",
+            object(all.into_iter()),
+            at_best / 1000
+        )
+    }
+    let Verdict { violations, acquisitions, faults, lost, taken, unavailable, calls, signals } =
+        verdict;
     let of_kind = |kind: &str| violations.iter().filter(|(found, _)| *found == kind).count();
     format!(
-        "{{{about}\"faults\":{},\"faults_in_all\":{},\"acquisitions\":{},\"acquisitions_in_all\":{},\"taken\":{taken},\
-         \"unavailable\":{unavailable},\"holds_lost\":{lost},\"latest_call_ms\":{latest},\
-         \"latest_call_at_best_ms\":{at_best},\"violations\":{},\"violations_in_all\":{}}}",
+        "{{{about}\"faults\":{},\"faults_in_all\":{},\"acquisitions\":{},\"acquisitions_in_all\":{},\
+         \"taken\":{taken},\"unavailable\":{unavailable},\"holds_lost\":{},{},{},\
+         \"violations\":{},\"violations_in_all\":{}}}",
         map(faults),
         faults.values().sum::<usize>(),
         map(acquisitions),
         acquisitions.values().sum::<usize>(),
+        map(lost),
+        late("calls", *calls),
+        late("signals", *signals),
         object(KINDS.iter().map(|kind| (*kind, of_kind(kind)))),
         violations.len()
     )

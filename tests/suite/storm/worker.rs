@@ -3,10 +3,11 @@
 //! more and ends.
 use super::{
     checker::{MULTI, PERMITS},
-    history::{BEAT, Failure, History, Mode, Note, now},
+    history::{BEAT, Failure, History, Mode, Note, Spent, now},
 };
 use crate::support::{
-    Recipe, control,
+    Recipe,
+    control::{self, Scheduled},
     recipe::{Guard, Lock, Lockable, kept},
 };
 use crossbeam_channel::TryRecvError;
@@ -14,7 +15,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use std::{
     cell::Cell,
     collections::VecDeque,
-    env, fs,
+    env,
     io::{self, Read},
     path::Path,
     process::ExitCode,
@@ -67,34 +68,30 @@ struct Wanted {
     lock: Lock,
 }
 
-/// A call that may be late, from its beginning.
+/// A time that may become long, from its beginning.
 struct Timed {
     begun: Instant,
-    runnable: i64,
+    before: Scheduled,
 }
 
 impl Timed {
     fn begin() -> Timed {
-        Timed { begun: Instant::now(), runnable: runnable() }
+        Timed { before: Scheduled::here(), begun: Instant::now() }
+    }
+
+    /// How the calling thread, which began it, has spent the time since.
+    fn spent(&self) -> Spent {
+        let Scheduled { ran, runnable } = self.before.since();
+        let micros = |time: Duration| time.as_micros() as i64;
+        let control = micros(control::late_since(self.begun));
+        Spent { ran: micros(ran), runnable: micros(runnable), control }
     }
 
     /// What to note of the call `op`, if it has taken longer than `within`, in microseconds.
     fn late(&self, op: u64, within: i64) -> Option<Note> {
-        if self.begun.elapsed().as_micros() as i64 <= within {
-            return None;
-        }
-        let control = control::late_since(self.begun).as_micros() as i64;
-        Some(Note::Waited { op, runnable: runnable() - self.runnable, control })
+        let is_late = self.begun.elapsed().as_micros() as i64 > within;
+        is_late.then(|| Note::Waited { op, spent: self.spent() })
     }
-}
-
-/// For how long the calling thread was runnable and had no processor so far, in microseconds.
-fn runnable() -> i64 {
-    let nanos = || {
-        let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-        text.split(' ').nth(1)?.parse::<i64>().ok()
-    };
-    nanos().unwrap_or_default() / 1000
 }
 
 /// A guard, and the number of each of its holds.
@@ -383,10 +380,7 @@ impl Actor<'_> {
                         }
                     }
                     Found::Unknown => {}
-                    Found::Void => {
-                        self.note(now(), Note::Void { hold: one.hold });
-                        return self.hear(one);
-                    }
+                    Found::Void => return self.hear(one),
                 }
             }
             let left = end.saturating_duration_since(Instant::now());
@@ -399,10 +393,13 @@ impl Actor<'_> {
 
     /// A guard is void, so its signal must come.
     fn hear(&self, one: &Watched<'_>) {
+        let timed = Timed::begin();
+        self.note(now(), Note::Void { hold: one.hold });
         let told = one.signal.wait(SIGNAL_LIMIT);
         let at = now();
         if let Some(reason) = told {
-            self.note(at, Note::Lost { hold: one.hold, reason: format!("{reason:?}") });
+            let (hold, spent, reason) = (one.hold, timed.spent(), format!("{reason:?}"));
+            self.note(at, Note::Lost { hold, spent, reason });
         }
         if one.held.is_held() {
             self.note(now(), Note::Revived { hold: one.hold });
