@@ -27,7 +27,10 @@
 //! * `lease_cut_short`: a hold was lost before the end of the lease that the library had stated.
 //!   Another process could have got the lock in the rest of that time. Only the servers delete
 //!   nodes in a storm.
-//! * `lost_late`: a guard was found invalid, and `lost()` was not ready soon after.
+//! * `max_hold`: a hold of the lock that has a `max_hold` was valid for longer than that, or was
+//!   lost for that reason earlier. It began between the beginning and the end of its call.
+//! * `lost_late`: a guard was found invalid, and `lost()` was not ready soon after. The guard of a
+//!   lock with a `max_hold` counts as invalid when that time is over since its call returned.
 //! * `lost_while_held`: `lost()` was ready, and `is_held()` returned true after that.
 //! * `lost_after_release`: `lost()` became ready although its guard had been released before the
 //!   lease ended.
@@ -73,6 +76,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const PERMITS: usize = 3;
 /// The path of the multi-lock's first member.
 pub const MULTI: &str = "/multi";
+/// The path of the lock that has a `max_hold`, and that time.
+pub const BOUNDED: &str = "/bounded";
+pub const MAX_HOLD: i64 = 3 * SECOND / 10;
+/// The reason of the losses at the end of a `max_hold`.
+const HELD_TOO_LONG: &str = "HeldTooLong";
 
 /// A second in microseconds, the unit of all times here.
 const SECOND: i64 = 1_000_000;
@@ -87,11 +95,12 @@ const LATE: i64 = SECOND / 50;
 pub const STALL: i64 = SECOND / 10;
 
 /// All kinds of violations.
-pub const KINDS: [&str; 15] = [
+pub const KINDS: [&str; 16] = [
     "overlap",
     "token_order",
     "queue_order",
     "lease_cut_short",
+    "max_hold",
     "lost_late",
     "lost_while_held",
     "lost_after_release",
@@ -180,6 +189,8 @@ struct Hold {
     mode: Mode,
     token: (i64, u64),
     node: String,
+    /// When its call began, and when that had returned.
+    asked: i64,
     got: i64,
     /// The end of the lease in the last note.
     until: i64,
@@ -359,7 +370,8 @@ impl Judge {
                     spent: Spent::default(),
                 });
             }
-            (Note::Got { hold, lock, mode, token, until, node, .. }, _) => {
+            (Note::Got { op, hold, lock, mode, token, until, node }, _) => {
+                let asked = self.calls[*index.calls.get(&op)?].asked;
                 let of_lock = self.holds.entry(lock.clone()).or_default();
                 index.holds.insert(hold, (lock, of_lock.len()));
                 *index.present.entry(thread.clone()).or_default() += 1;
@@ -369,6 +381,7 @@ impl Judge {
                     mode,
                     token,
                     node,
+                    asked,
                     got: at,
                     until,
                     last: at,
@@ -482,6 +495,12 @@ impl Judge {
         let first = hold.void.into_iter().chain(lost.map(|(at, ..)| *at)).min();
         if first.is_some_and(|first| first < hold.until) {
             found.push(("lease_cut_short", format!("void={:?} {reason}", hold.void)));
+        }
+        let is_early =
+            reason == HELD_TOO_LONG && first.is_some_and(|first| first < hold.asked + MAX_HOLD);
+        let is_long = lock == BOUNDED && hold.last.max(hold.until) > hold.got + MAX_HOLD;
+        if is_early || is_long {
+            found.push(("max_hold", format!("void={:?} {reason}", hold.void)));
         }
         if let Some(void) = hold.void {
             let (told, spent) =

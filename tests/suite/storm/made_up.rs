@@ -3,7 +3,7 @@
 //!
 //! In these histories a word `@1.5` is a time in seconds. Unless the program's history says
 //! otherwise, the faults end at second 0, before everything else.
-use super::checker::{Judge, KINDS};
+use super::checker::{BOUNDED, Judge, KINDS, MAX_HOLD};
 use crate::support::scenarios;
 use std::collections::BTreeSet;
 
@@ -252,6 +252,41 @@ fn a_signal_that_is_late_or_never_comes_is_found() {
     assert_eq!(of_a_hold(&beats), NONE);
 }
 
+/// The violations of a hold of the lock whose holds have an end of their own. It was asked for at
+/// second 1, and got then with the end that the library states.
+fn of_a_bounded_hold(lines: &[&str]) -> Vec<&'static str> {
+    let begin = format!("{BOUNDED} write");
+    let begin = [
+        &*format!("@1 t ask 0 {begin} -"),
+        &*format!("@1.1 t got 0 1 {begin} 17 0 @1.4 n0000000001"),
+    ];
+    found(&[("a", &[&begin, lines, &["@20 main end"]].concat())])
+}
+
+fn a_hold_that_does_not_end_with_its_own_time_is_found() {
+    assert_eq!(MAX_HOLD, 300_000, "the times below are made for it");
+    let ends = |void: &str, lost: &str| {
+        let lost = format!("{lost} t lost 1 @0 @0 @0 HeldTooLong");
+        of_a_bounded_hold(&[&format!("{void} t void 1"), &lost])
+    };
+    assert_eq!(ends("@1.4", "@1.45"), NONE);
+    assert_eq!(ends("@1.4", "@2"), ["lost_late"]);
+    // It began when the call did, or later.
+    assert_eq!(ends("@1.35", "@1.4"), ["lease_cut_short"]);
+    assert_eq!(ends("@1.25", "@1.29"), ["lease_cut_short", "max_hold"]);
+    // It began before the call returned.
+    assert_eq!(of_a_bounded_hold(&["@1.39 t held 1 @1.4", "@1.5 t free 1"]), NONE);
+    assert_eq!(of_a_bounded_hold(&["@1.41 t held 1 @1.42", "@1.5 t free 1"]), ["max_hold"]);
+    // Another loss may come at any time after the end of the lease that was stated.
+    let begin = [
+        &*format!("@1 t ask 0 {BOUNDED} write -"),
+        &*format!("@1.1 t got 0 1 {BOUNDED} write 17 0 @1.15 n0000000001"),
+    ];
+    let lost =
+        ["@1.2 t void 1", "@1.2 t lost 1 @0 @0 @0 LeaseExpired", "@1.3 t free 1", "@20 main end"];
+    assert_eq!(found(&[("a", &[&begin[..], &lost[..]].concat())]), NONE);
+}
+
 fn a_signal_of_a_hold_that_stands_is_found() {
     assert_eq!(
         of_a_hold(&["@4.1 t void 1", "@4.1 t lost 1 @0 @0 @0 LeaseExpired", "@4.2 t revived 1"]),
@@ -417,6 +452,7 @@ scenarios![
     tokens_and_numbers_that_fall_are_found,
     a_hold_lost_before_its_lease_was_over_is_found,
     a_signal_that_is_late_or_never_comes_is_found,
+    a_hold_that_does_not_end_with_its_own_time_is_found,
     a_signal_of_a_hold_that_stands_is_found,
     a_signal_after_a_release_is_found,
     a_call_that_returns_long_after_its_deadline_is_found,

@@ -2,13 +2,13 @@
 //! recipes, and note what they observe. When its stdin is closed, each thread takes its lock once
 //! more and ends.
 use super::{
-    checker::{MULTI, PERMITS},
+    checker::{BOUNDED, MAX_HOLD, MULTI, PERMITS},
     history::{BEAT, Failure, History, Mode, Note, Spent, now},
 };
 use crate::support::{
     Recipe,
     control::{self, Scheduled},
-    recipe::{Guard, Lock, Lockable, kept},
+    recipe::{Guard, Lock, Lockable, bounded, kept},
 };
 use crossbeam_channel::TryRecvError;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -23,7 +23,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{Contender, Error, Held, LostSignal, Result, Wait, ZkSemaphore, ZkSession};
+use zk_mutex::{
+    Contender, Error, Held, LossReason, LostSignal, Result, Wait, ZkSemaphore, ZkSession,
+};
 
 /// The first argument that starts a worker instead of the suite. The next ones are the connect
 /// string, the history's file, the seed, and the session timeout in milliseconds.
@@ -99,6 +101,8 @@ struct Section<'l> {
     wanted: &'l Wanted,
     guard: Guard<'l>,
     holds: Vec<u64>,
+    /// When the hold is over for sure, if the lock has a `max_hold`.
+    over: Option<i64>,
     /// Whether its signals were asked for.
     is_watched: bool,
 }
@@ -194,9 +198,16 @@ impl Worker {
                 lock: recipe.make(&self.session, path),
             }
         };
-        let kept = |path: &str| {
-            let lock = kept(&self.session, path, KEEP);
-            Wanted { path: path.to_owned(), mode: Mode::Write, is_election: false, lock }
+        let mutex = |path: &str, lock| Wanted {
+            path: path.to_owned(),
+            mode: Mode::Write,
+            is_election: false,
+            lock,
+        };
+        let kept = |path: &str| mutex(path, kept(&self.session, path, KEEP));
+        let bounded = |release_overdue| {
+            let max_hold = Duration::from_micros(MAX_HOLD as u64);
+            mutex(BOUNDED, bounded(&self.session, BOUNDED, max_hold, release_overdue))
         };
         let permits = |count| {
             let path = "/semaphore";
@@ -219,6 +230,7 @@ impl Worker {
             ("exclusive", vec![make(Recipe::Exclusive, "/exclusive")]),
             ("election", vec![make(Recipe::Leader, "/election")]),
             ("keep", vec![kept("/keep")]),
+            ("bounded", vec![bounded(false), bounded(true)]),
             ("own", own.collect()),
         ];
         // Two threads hand the lock to each other, or share it.
@@ -318,6 +330,7 @@ impl Actor<'_> {
                 return None;
             }
         };
+        let mut over = None;
         let holds = guard.holds().into_iter().enumerate().map(|(member, held)| {
             let hold = self.worker.number();
             let (at, valid) = (now(), held.is_held());
@@ -329,6 +342,7 @@ impl Actor<'_> {
                 1 if wanted.path == MULTI => (format!("{MULTI}-beside"), Mode::Read),
                 _ => (wanted.path.clone(), wanted.mode),
             };
+            over = (lock == BOUNDED).then_some(at + MAX_HOLD);
             let token = (held.fencing_token().zxid(), held.fencing_token().hand_over());
             self.note(
                 at,
@@ -337,7 +351,7 @@ impl Actor<'_> {
             hold
         });
         let holds = holds.collect();
-        Some(Section { wanted, guard, holds, is_watched: false })
+        Some(Section { wanted, guard, holds, over, is_watched: false })
     }
 
     /// Checks the guard for a while, mostly a short one, or until it is lost.
@@ -345,6 +359,8 @@ impl Actor<'_> {
         // Locks that no other thread takes can be held for long at no cost. The second thread of a
         // recipe often loses a hold that the first one had before it, or has beside it.
         let among = match &*self.thread {
+            // Most of its holds come to their own end.
+            "bounded" => 8,
             "own" => 20,
             "mutex-1" | "rwlock-1" => 40,
             _ => 100,
@@ -369,6 +385,9 @@ impl Actor<'_> {
         // Such a thread waits for the signal, and makes no call by which the library would notice
         // the loss. A hold that is valid now belongs to the session that was read before.
         let waits = self.random.bool() && watched.iter().all(|one| one.held.is_held());
+        if let (true, Some(over), [one]) = (waits, section.over, &watched[..]) {
+            return self.sleep_until_told(one, over, length);
+        }
         loop {
             for one in &mut watched {
                 let found = if waits { one.wait(&self.worker.session, first) } else { one.ask() };
@@ -395,11 +414,33 @@ impl Actor<'_> {
     fn hear(&self, one: &Watched<'_>) {
         let timed = Timed::begin();
         self.note(now(), Note::Void { hold: one.hold });
-        let told = one.signal.wait(SIGNAL_LIMIT);
-        let at = now();
+        let told = one.wait_for_signal(SIGNAL_LIMIT);
+        self.note_told(one, told, now(), timed.spent());
+    }
+
+    /// Sleeps for this time, or until the signal comes, without any look at the hold: only the
+    /// library's own timer can end it. It is void at the time `over`, when its `max_hold` has
+    /// passed.
+    fn sleep_until_told(&self, one: &Watched<'_>, over: i64, length: Duration) {
+        let timed = Timed::begin();
+        let left = Duration::from_micros((over - now()).max(0) as u64);
+        let is_due = length >= left;
+        let told =
+            if is_due { one.wait_for_signal(left + SIGNAL_LIMIT) } else { one.signal.wait(length) };
+        let (at, begun) = (now(), Instant::now());
+        if told.is_none() && !is_due {
+            return;
+        }
+        self.note(at.min(over), Note::Void { hold: one.hold });
+        let late = Duration::from_micros((at - over).max(0) as u64);
+        let control = control::late_since(begun - late).as_micros() as i64;
+        self.note_told(one, told, at, Spent { control, ..timed.spent() });
+    }
+
+    fn note_told(&self, one: &Watched<'_>, told: Option<LossReason>, at: i64, spent: Spent) {
         if let Some(reason) = told {
-            let (hold, spent, reason) = (one.hold, timed.spent(), format!("{reason:?}"));
-            self.note(at, Note::Lost { hold, spent, reason });
+            let reason = format!("{reason:?}");
+            self.note(at, Note::Lost { hold: one.hold, spent, reason });
         }
         if one.held.is_held() {
             self.note(now(), Note::Revived { hold: one.hold });
@@ -407,7 +448,7 @@ impl Actor<'_> {
     }
 
     fn let_go(&mut self, section: Section<'_>) {
-        let Section { wanted, guard, holds, is_watched } = section;
+        let Section { wanted, guard, holds, is_watched, .. } = section;
         for (hold, held) in holds.iter().zip(guard.holds()) {
             if is_watched && !wanted.is_election {
                 self.former.push_back((*hold, held.lost()));
@@ -480,6 +521,12 @@ enum Found {
 impl<'g> Watched<'g> {
     fn new(hold: u64, held: &'g Held) -> Watched<'g> {
         Watched { hold, held, signal: held.lost(), noted: 0, until: 0 }
+    }
+
+    /// Waits for a signal that is due within this time. A process that was stopped for longer finds
+    /// the time over before the library's thread has looked at its clock, so it waits once more.
+    fn wait_for_signal(&self, limit: Duration) -> Option<LossReason> {
+        self.signal.wait(limit).or_else(|| self.signal.wait(SIGNAL_LIMIT))
     }
 
     /// Checks the guard.

@@ -45,6 +45,15 @@ pub fn kept(session: &ZkSession, path: &str, at_most: Duration) -> Lock {
     Box::new(Mutex(ZkMutex::builder(session, path).keep(at_most).build().unwrap()))
 }
 
+/// A mutex each of whose holds is lost after `max_hold`. With `release_overdue` others get the lock
+/// then, although the guard still lives.
+#[track_caller]
+pub fn bounded(session: &ZkSession, path: &str, max_hold: Duration, release_overdue: bool) -> Lock {
+    let builder = ZkMutex::builder(session, path).max_hold(max_hold);
+    let builder = if release_overdue { builder.release_overdue() } else { builder };
+    Box::new(Mutex(builder.build().unwrap()))
+}
+
 #[track_caller]
 pub fn make(recipe: Recipe, session: &ZkSession, path: &str) -> Lock {
     let mutex = |strategy| ZkMutex::builder(session, path).wait_strategy(strategy).build().unwrap();

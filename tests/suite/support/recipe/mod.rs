@@ -5,7 +5,7 @@ mod locks;
 mod table;
 
 use super::{OpKind, Proxy, op::Which};
-pub use locks::{Guard, Lock, Lockable, kept};
+pub use locks::{Guard, Lock, Lockable, bounded, kept};
 pub(crate) use table::rows;
 pub use table::{Needs, Row, over_recipes};
 use zk_mutex::ZkSession;
