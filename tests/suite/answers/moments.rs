@@ -1,7 +1,7 @@
 //! Lists that are asked for while nodes come and go: each answer was true at one moment.
 use crate::support::{
     Raw, Shared,
-    contend::{session, spawn_waiting, until_queue},
+    contend::{Over, session, spawn_waiting, until_queue},
     embedded::start,
     raw::EPHEMERAL,
     scenarios,
@@ -135,6 +135,7 @@ fn holders_are_found_though_the_lock_changes_hands_all_the_time() {
     let at = Shared::chroot();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _all = Over(&is_over);
         for _ in 0..3 {
             scope.spawn(|| {
                 let session = session(&at);
@@ -148,15 +149,10 @@ fn holders_are_found_though_the_lock_changes_hands_all_the_time() {
         let asked = ZkMutex::new(&asker, LOCK).unwrap();
         let mut found = 0;
         for _ in 0..100 {
-            // By the end of the scope the others must have stopped, also after a failure.
-            let all = (asked.holders(), asked.contenders());
-            is_over.fetch_or(all.0.is_err() || all.1.is_err(), SeqCst);
-            let (holders, contenders) = (all.0.unwrap(), all.1.unwrap());
-            is_over.fetch_or(holders.len() > 1 || contenders.len() > 3, SeqCst);
+            let (holders, contenders) = (asked.holders().unwrap(), asked.contenders().unwrap());
             assert!(holders.len() <= 1 && contenders.len() <= 3, "{holders:?} {contenders:?}");
             found += holders.len();
         }
-        is_over.store(true, SeqCst);
         assert!(found > 0);
     });
 }

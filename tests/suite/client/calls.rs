@@ -1,7 +1,9 @@
 //! The application's own client on the lock's session: its calls, its end, its cost, and the common
 //! session with the locks.
 use crate::support::{
-    Raw, Server, Shared, logged,
+    Raw, Server, Shared,
+    contend::Over,
+    logged,
     own::{listening, threads},
     raw, scenarios,
     scene::{SOON, full_path, session, until_empty},
@@ -284,6 +286,7 @@ fn strangers_at_the_clients_port_disturb_neither_client_nor_locks() {
     let stop = AtomicBool::new(false);
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     thread::scope(|scope| {
+        let all = Over(&stop);
         let knocker = scope.spawn(|| {
             let mut strangers = Vec::new();
             while !stop.load(Ordering::SeqCst) {
@@ -306,7 +309,7 @@ fn strangers_at_the_clients_port_disturb_neither_client_nor_locks() {
             assert!(client.exists(LOCK, false).is_ok());
             mutex.lock().unwrap().unlock().unwrap();
         }
-        stop.store(true, Ordering::SeqCst);
+        drop(all);
         println!("{} strangers came in time", knocker.join().unwrap());
     });
 }

@@ -2,7 +2,7 @@
 //! deleted?
 use crate::support::{
     assert_lasted, at_best,
-    contend::{Section, session, spawn_waiting, stat},
+    contend::{Over, Section, session, spawn_waiting, stat},
     embedded::{LOSE, raw, start},
     logged,
     raw::EPHEMERAL,
@@ -647,6 +647,7 @@ fn count_stays_exact_and_nothing_is_left_while_requests_answers_and_connections_
     let locks = sessions.each_ref().map(lock);
     let (section, over) = (Section::default(), AtomicBool::new(false));
     let passed = thread::scope(|scope| {
+        let all = Over(&over);
         let threads: Vec<_> = locks
             .iter()
             .flat_map(|lock| [lock; 2])
@@ -687,7 +688,7 @@ fn count_stays_exact_and_nothing_is_left_while_requests_answers_and_connections_
                 (server.pending_faults() == 0 && section.counter() > before + 4).then_some(())
             });
         }
-        over.store(true, SeqCst);
+        drop(all);
         threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
     });
     assert_eq!(section.counter(), passed);

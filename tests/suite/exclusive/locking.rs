@@ -1,7 +1,7 @@
 //! The simple lock: one holder at a time, by one node that exists or not.
 use crate::support::{
     Raw, Server, Shared, assert_lasted,
-    contend::{Section, session, spawn_waiting, stat},
+    contend::{Over, Section, session, spawn_waiting, stat},
     raw::{self, EPHEMERAL, PERSISTENT},
     scenarios,
     scene::{SOON, full_path, queue, session_of, until_empty},
@@ -339,6 +339,7 @@ fn count_stays_exact_while_the_server_is_killed_and_restarted() {
     let locks = sessions.each_ref().map(lock);
     let (section, over) = (Section::default(), AtomicBool::new(false));
     let passed = thread::scope(|scope| {
+        let all = Over(&over);
         let threads: Vec<_> = locks
             .iter()
             .flat_map(|lock| [lock; 2])
@@ -364,7 +365,7 @@ fn count_stays_exact_while_the_server_is_killed_and_restarted() {
         }
         let before = section.counter();
         until("progress", SOON * 4, || (section.counter() > before + 20).then_some(()));
-        over.store(true, Ordering::SeqCst);
+        drop(all);
         threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
     });
     assert_eq!(section.counter(), passed);

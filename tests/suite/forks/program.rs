@@ -4,7 +4,7 @@
 //! at the fork; nobody would release that lock in the child.
 use crate::support::{
     Recipe,
-    contend::stat,
+    contend::{Over, stat},
     control::Scheduled,
     recipe::Lock,
     scene::{SOON, session},
@@ -370,15 +370,6 @@ fn signals_of_a_multi_lock(at: &str) {
     guard.unlock().unwrap();
 }
 
-/// Ends a scope's threads on drop, also after a panic: the scope would wait for them for ever.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// The parent's threads wait for a guard's signals all the time, so that the locks of their channels
 /// are taken at some fork.
 fn signals_that_threads_wait_for(at: &str) {
@@ -544,6 +535,7 @@ fn busy_parent(at: &str) {
     let mut guard = Some(own.lock().unwrap());
     let (is_over, inside, rounds) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
     thread::scope(|scope| {
+        let _all = Over(&is_over);
         for _ in 0..3 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
@@ -575,7 +567,6 @@ fn busy_parent(at: &str) {
             ended_well(child);
             assert!(guard.as_ref().unwrap().is_held());
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     assert!(rounds.load(Ordering::Relaxed) > 0, "the parent was not busy");
     let guard = guard.unwrap();

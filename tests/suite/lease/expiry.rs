@@ -2,6 +2,7 @@
 //! Also the cost of a queue.
 use crate::support::{
     Ensemble, Isolation, On, OpKind, Proxy, Raw, Recipe, Request, Server, Shared, Test, at_best,
+    contend::Over,
     recipe::{Lock, Row, over_recipes, rows},
     scenarios,
     scene::{SOON, full_path, queue, session_of, until_empty, until_renewed, until_state},
@@ -107,6 +108,7 @@ fn outlived(
     let other = recipe.rival().make(&others, PATH);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let all = Over(&stop);
         let contender = scope.spawn(|| {
             let theirs = other.lock().unwrap();
             (theirs.is_held(), theirs.fencing_token(), Instant::now())
@@ -128,7 +130,7 @@ fn outlived(
         );
         heal(start);
         until_state(victim, SessionState::Connected);
-        stop.store(true, SeqCst);
+        drop(all);
         assert!(tries.join().unwrap() > 0);
     });
     drop(guard);

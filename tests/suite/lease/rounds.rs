@@ -10,7 +10,8 @@
 //! lease of its guard ended, if a guard was held after its node was removed, or if the holder and
 //! the rival held at once.
 use crate::support::{
-    Direction, Ensemble, Isolation, Raw, Server, process::Process, raw, scene::session_of, until,
+    Direction, Ensemble, Isolation, Raw, Server, contend::Over, process::Process, raw,
+    scene::session_of, until,
 };
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use parking_lot::Mutex;
@@ -492,7 +493,7 @@ impl Members {
         raw.watch_all_below(&format!("{CHROOT}{path}")).unwrap();
         let (stop, removed) = (&AtomicBool::new(false), &Removed::default());
         let (said, spans) = thread::scope(|scope| {
-            let all = Stopped(stop); // also if this panics
+            let all = Over(stop);
             scope.spawn(move || note_removals(raw, removed, stop));
             let name = HOLDERS.iter().find(|(holder, _)| *holder == plan.holder).unwrap().1;
             let millis = timeout.as_millis().to_string();
@@ -564,15 +565,6 @@ impl Members {
         let address = self.ensemble.member(follower).connect_string();
         until("the follower takes sessions again", LIMIT, || Raw::connect(&address).ok());
         until("both others follow", LIMIT, || (self.ensemble.followers().len() == 2).then_some(()));
-    }
-}
-
-/// Stops the threads of a round on drop, also after a panic.
-struct Stopped<'a>(&'a AtomicBool);
-
-impl Drop for Stopped<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
     }
 }
 

@@ -1,7 +1,7 @@
 //! A lock that stays with the process between two holds, while no other contender asks for it.
 use crate::support::{
     Proxy, Shared, at_best,
-    contend::{Section, session, spawn_waiting, until_queue},
+    contend::{Over, Section, session, spawn_waiting, until_queue},
     logged::logged,
     scenarios,
     scene::{SOON, expire, until_empty, until_state},
@@ -147,6 +147,7 @@ fn threads_that_pass_it_on_among_themselves_let_another_process_in() {
     let (mutex, other) = (kept(&ours, FOR_EVER), ZkMutex::new(&theirs, LOCK).unwrap());
     let is_over = AtomicBool::new(false);
     let got = thread::scope(|scope| {
+        let _all = Over(&is_over);
         for _ in 0..4 {
             scope.spawn(|| {
                 // Each hold is so long that some thread waits at each release.
@@ -157,9 +158,7 @@ fn threads_that_pass_it_on_among_themselves_let_another_process_in() {
             });
         }
         until_queue(&at, LOCK, 1);
-        let got = other.lock_timeout(SOON).map(|guard| guard.is_some());
-        is_over.store(true, Ordering::Relaxed);
-        got
+        other.lock_timeout(SOON).map(|guard| guard.is_some())
     });
     assert!(got.unwrap(), "the lock never left the process");
     drop(mutex);

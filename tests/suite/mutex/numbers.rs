@@ -2,7 +2,7 @@
 //! what to do. The numbers start anew when the folder is made anew.
 use crate::support::{
     Raw, Server,
-    contend::{Section, session, spawn_waiting, stat, until_queue},
+    contend::{Over, Section, session, spawn_waiting, stat, until_queue},
     embedded::start,
     logged::logged,
     raw::{EPHEMERAL_SEQUENTIAL, PERSISTENT},
@@ -164,6 +164,7 @@ fn threads_exclude_each_other_where_the_numbers_stick_and_wrap() {
     // A parent that is not empty is not renewed.
     let keeps = raw.create(&format!("{LOCK}/keeps-it"), b"", PERSISTENT).unwrap();
     let numbers = thread::scope(|scope| {
+        let all = Over(&done);
         // Another client's pipelined creates, some of which wrap, are among ours.
         let pipelines = scope.spawn(|| {
             let mut raw = Raw::connect(&at).unwrap();
@@ -189,9 +190,8 @@ fn threads_exclude_each_other_where_the_numbers_stick_and_wrap() {
                 })
             })
             .collect();
-        let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-        done.store(true, Ordering::SeqCst);
-        assert!(ended.iter().all(Result::is_ok));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        drop(all);
         pipelines.join().unwrap()
     });
     assert_eq!(section.counter(), 16 * 15);

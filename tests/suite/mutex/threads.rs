@@ -1,7 +1,7 @@
 //! Threads of one process, and several processes: the order of turns, and the cost of a hand-over.
 use crate::support::{
     OpKind, Shared, assert_lasted, at_best,
-    contend::{Section, proxied, session, spawn_waiting, until_queue},
+    contend::{Over, Section, proxied, session, spawn_waiting, until_queue},
     scenarios,
     scene::{SOON, until_empty},
     until,
@@ -93,6 +93,7 @@ fn another_process_gets_its_turn_within_the_hand_over_bound() {
     let other = ZkMutex::new(&theirs, LOCK).unwrap();
     let (section, stop) = (Section::default(), AtomicBool::new(false));
     thread::scope(|scope| {
+        let _all = Over(&stop);
         for _ in 0..4 {
             scope.spawn(|| {
                 while !stop.load(Ordering::SeqCst) {
@@ -111,7 +112,6 @@ fn another_process_gets_its_turn_within_the_hand_over_bound() {
             assert!(got.is_some_and(|guard| guard.is_held()));
             assert!(took < bound + Duration::from_millis(1500), "{took:?} at best");
         }
-        stop.store(true, Ordering::SeqCst);
     });
     until_empty(&at, LOCK);
 }

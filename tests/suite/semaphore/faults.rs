@@ -4,7 +4,7 @@ use crate::{
     semaphore::permits::{LEASES, LOCKS, Room, data, semaphore, set_data, until_nothing_left},
     support::{
         Ensemble, Raw, Server, Shared, at_best,
-        contend::{proxied, session, spawn_waiting, stat, until_queue},
+        contend::{Over, proxied, session, spawn_waiting, stat, until_queue},
         embedded::{LOSE, flap, raw, start},
         process::{Process, child},
         scenarios,
@@ -846,6 +846,7 @@ fn number_that_goes_up_and_down_lets_in_no_more_than_it_ever_was() {
     let semaphores: Vec<_> = sessions.iter().map(|session| semaphore(session, MOST)).collect();
     let (room, over) = (Room::of(MOST), AtomicBool::new(false));
     thread::scope(|scope| {
+        let _all = Over(&over);
         for thread in 0..6 {
             let (semaphore, room, over) = (&semaphores[thread % 2], &room, &over);
             scope.spawn(move || {
@@ -866,7 +867,6 @@ fn number_that_goes_up_and_down_lets_in_no_more_than_it_ever_was() {
             thread::sleep(Duration::from_millis(10));
         }
         semaphores[1].set_permits(MOST).unwrap();
-        over.store(true, SeqCst);
     });
     until_nothing_left(&at);
     assert_eq!(semaphores[0].acquire_many(MOST).map(|all| all.permits()), Ok(MOST));

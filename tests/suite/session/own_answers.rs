@@ -1,7 +1,9 @@
 //! Calling threads that read the answers to their own requests, instead of the event loop: many of
 //! them at once, over cuts, and with events among the answers.
 use crate::support::{
-    Raw, Server, logged, scenarios,
+    Raw, Server,
+    contend::Over,
+    logged, scenarios,
     scene::{SOON, session, session_of, until_empty, until_event, until_watched},
     until,
 };
@@ -81,6 +83,7 @@ fn holder_is_notified_of_the_deletion_of_its_node_while_callers_read() {
     server.embedded_server().delay(Duration::from_millis(1));
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _all = Over(&is_over);
         scope.spawn(|| {
             while !is_over.load(Ordering::SeqCst) {
                 drop(other.lock().unwrap());
@@ -94,7 +97,6 @@ fn holder_is_notified_of_the_deletion_of_its_node_while_callers_read() {
             assert!(lost.wait(SOON).is_some());
             assert_eq!(lost.reason(), Some(LossReason::NodeDeleted));
         }
-        is_over.store(true, Ordering::SeqCst);
     });
 }
 

@@ -38,6 +38,16 @@ impl Section {
     }
 }
 
+/// Tells the threads of a scope on drop that they end, also after a panic. Otherwise the scope would
+/// wait for them for ever, and the runner would kill the scenario before the panic is told.
+pub struct Over<'a>(pub &'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Starts a thread, and returns when it waits for something.
 #[track_caller]
 pub fn spawn_waiting<'s, T: Send + 's>(

@@ -176,6 +176,7 @@ fn locks_are_exact_while_connections_are_cut() {
     let sessions: Vec<_> = (0..2).map(|_| connected(builder(&at, stage.trust()))).collect();
     let inside = AtomicU64::new(0);
     thread::scope(|scope| {
+        let _all = contend::Over(&is_over);
         for session in sessions.iter().flat_map(|session| [session; 2]) {
             scope.spawn(|| {
                 let mutex = ZkMutex::new(session, LOCK).unwrap();
@@ -190,7 +191,6 @@ fn locks_are_exact_while_connections_are_cut() {
         }
         let done = || usize::try_from(total.load(Ordering::SeqCst)).unwrap();
         crate::support::embedded::flap(server, 7, 20, 100, done);
-        is_over.store(true, Ordering::SeqCst);
     });
     let path = stage.server.connect_string();
     scene::until_empty(&path, LOCK);
