@@ -265,10 +265,13 @@ fn holder_that_knows_all_servers_moves_away_from_a_follower_without_its_leader()
         );
         thread::sleep(Duration::from_millis(1));
     }
-    assert!(other.try_lock().unwrap().is_none());
-    assert_eq!((victim.session_id(), victim.state()), (id, SessionState::Connected));
-    guard.unlock().unwrap();
-    other.lock().unwrap().unlock().unwrap();
+    // Three servers on a busy machine may take longer for one answer than the T/6 of a single step.
+    // So the calls are made until they are answered, and the release goes on without its caller.
+    assert!(until("an answer", SOON, || other.try_lock().ok()).is_none());
+    until_state(&victim, SessionState::Connected);
+    assert_eq!(victim.session_id(), id);
+    drop(guard);
+    drop(until("the lock", SOON, || other.lock_timeout(SOON).ok().flatten()));
     until_empty(&leader, PATH);
     ensemble.heal(at);
 }
