@@ -182,9 +182,9 @@ impl RevokeSignal {
         self.is_requested() || !self.process.is_forked() && self.signal.wait(timeout).is_some()
     }
 
-    /// The signal as a channel, for `select!`, as [`LostSignal::receiver`]. It becomes ready when
-    /// somebody asks for the lock. Keep the `RevokeSignal`, or a clone of it, and not the receiver
-    /// alone.
+    /// The signal as a channel, for `select!`, as
+    /// [`LostSignal::receiver`](crate::LostSignal::receiver). It becomes ready when somebody asks
+    /// for the lock. Keep the `RevokeSignal`, or a clone of it, and not the receiver alone.
     ///
     /// In a forked child this receiver is never ready.
     pub fn receiver(&self) -> &Receiver<Infallible> {
