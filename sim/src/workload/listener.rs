@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use zk_mutex_simulated::{self as library, LockLabel, LossReason, WaitOutcome};
 
+use zk_sim_runtime::fail;
+
 use crate::foreign_code;
 use crate::observer::Observer;
 
@@ -49,26 +51,41 @@ impl Listener {
         (listener, is_closed)
     }
 
+    /// Something is told. Only the end of the session is told last.
+    fn is_told(&self, what: impl FnOnce() -> String) {
+        if self.is_closed.load(Ordering::Relaxed) {
+            fail("account", format!("{} is told after the end of the session", what()));
+        }
+    }
+
+    /// What is told fits the account. An account that is not complete shows nothing.
     fn check(&self, is_well: bool, text: impl FnOnce() -> String) {
-        let is_well = (is_well || self.has_missed) && !self.is_closed.load(Ordering::Relaxed);
-        self.observer.check("account", is_well, text);
+        if !self.has_missed {
+            self.observer.check("account", is_well, text);
+        }
+    }
+
+    fn standing(&mut self, lock: &LockLabel, what: &str) -> &mut Standing {
+        foreign_code();
+        self.is_told(|| format!("{what} of {lock:?}"));
+        self.locks.entry((lock.recipe(), lock.path().to_owned())).or_default()
     }
 
     /// Changes the account of this lock by `change`, which gives false if the call does not fit the
     /// account: the end of a wait, for instance, where no call waits.
     fn lock(&mut self, lock: &LockLabel, what: &str, change: impl FnOnce(&mut Standing) -> bool) {
-        foreign_code();
-        let key = (lock.recipe(), lock.path().to_owned());
-        let standing = self.locks.entry(key).or_default();
+        let standing = self.standing(lock, what);
         let before = format!("{standing:?}");
         let is_well = change(standing);
         self.check(is_well, || format!("{what} of {lock:?} after {before}"));
     }
 
-    fn session(&mut self, from: &[State], to: State) {
+    /// The session is in this state now, which comes after another one.
+    fn session(&mut self, before: State, to: State) {
         foreign_code();
-        let before = std::mem::replace(&mut self.state, to);
-        self.check(from.contains(&before), || format!("the session is {to:?} after {before:?}"));
+        self.is_told(|| format!("that the session is {to:?}"));
+        let was = std::mem::replace(&mut self.state, to);
+        self.check(was == before, || format!("the session is {to:?} after {was:?}"));
     }
 }
 
@@ -80,10 +97,7 @@ fn take_one(count: &mut u64) -> bool {
 
 impl library::Observer for Listener {
     fn wait_began(&mut self, lock: &LockLabel) {
-        self.lock(lock, "a wait", |of| {
-            of.waits += 1;
-            true
-        });
+        self.standing(lock, "a wait").waits += 1;
     }
 
     fn contended(&mut self, lock: &LockLabel) {
@@ -110,19 +124,22 @@ impl library::Observer for Listener {
     }
 
     fn connected(&mut self, _: i64, _: Duration) {
-        self.session(&[State::None], State::Connected);
+        self.session(State::None, State::Connected);
     }
 
     fn suspended(&mut self) {
-        self.session(&[State::Connected], State::Suspended);
+        self.session(State::Connected, State::Suspended);
     }
 
     fn reconnected(&mut self) {
-        self.session(&[State::Suspended], State::Connected);
+        self.session(State::Suspended, State::Connected);
     }
 
     fn session_lost(&mut self, _: LossReason) {
-        self.session(&[State::None, State::Connected, State::Suspended], State::None);
+        foreign_code();
+        // It may be lost in any state.
+        self.is_told(|| "the loss of the session".to_owned());
+        self.state = State::None;
     }
 
     fn missed(&mut self, _: u64) {
@@ -130,6 +147,7 @@ impl library::Observer for Listener {
     }
 
     fn closed(&mut self) {
+        self.is_told(|| "the end".to_owned());
         let left = self.locks.iter().filter(|(_, of)| of.waits + of.holds > 0);
         let left = format!("{:?}", left.collect::<Vec<_>>());
         self.check(left == "[]", || format!("the end of the session with {left}"));

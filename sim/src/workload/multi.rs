@@ -45,13 +45,13 @@ pub(super) fn turn(worker: &mut Worker, locks: &[Lock]) {
         matches!(e, Error::Lost { .. }) || changes && matches!(e, Error::InvalidConfig { .. })
     };
     let Some(guard) = worker.ask(&wanted, may_fail, |wait| calls::multi(&lock, wait)) else {
-        let mut mutexes = which.iter().filter_map(|at| match &locks[*at] {
-            Lock::Mutex(lock) => Some(lock),
-            _ => None,
-        });
-        let is_left = mutexes.any(|lock| lock.is_owned_by_current_thread());
-        let text = || "a multi-lock was not taken, and a member is held".to_owned();
-        worker.shared.observer.check("all or nothing", !is_left, text);
+        for at in &which {
+            // Only a mutex can say whether this thread has it.
+            let Lock::Mutex(lock) = &locks[*at] else { continue };
+            let is_left = lock.is_owned_by_current_thread();
+            let text = || format!("a multi-lock was not taken, and {} is held", lock.path());
+            worker.shared.observer.check("all or nothing", !is_left, text);
+        }
         return;
     };
     let held: Vec<&Held> = guard.holds().collect();
