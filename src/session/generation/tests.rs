@@ -12,6 +12,7 @@ use crate::session::notifier::Notifier;
 use crate::world::bounded;
 use crate::{SessionEvent, ZkMutex, ZkSession};
 use zk_test_server::{Op, TestServer};
+use zk_test_support::control;
 use zk_wire::code::event;
 
 /// Stops the event loop, as a busy computer may do, until the returned sender is dropped.
@@ -75,6 +76,27 @@ fn the_supervisor_looks_once_in_a_second_however_long_the_timeout_is() {
         }
     };
     assert!(looks.since(BootTime::now()) <= Duration::from_secs(1));
+}
+
+/// A supervisor that only looked now and then would come a second late here.
+#[test]
+fn the_supervisor_wakes_for_the_end_of_the_lease() {
+    control::start();
+    let server = TestServer::start().unwrap();
+    let long = ZkSession::builder(server.connect_string()).session_timeout(Duration::from_secs(40));
+    let session = long.connect().unwrap();
+    let generation = session.core().generation().unwrap();
+    let guard = ZkMutex::new(&session, "/locks/orders").unwrap().lock().unwrap();
+    let lost = guard.lost();
+    let go_on = stop_event_loop(&generation); // it would renew the lease
+    let begun = std::time::Instant::now();
+    let timeout = Duration::from_millis(360);
+    generation.lease.begin(timeout, BootTime::now());
+    (generation.of_core.wake_supervisor)();
+    assert_eq!(lost.wait(SOON), Some(LossReason::LeaseExpired));
+    let took = control::at_best(begun);
+    assert!(took < timeout * 2, "{took:?} in place of {:?}", timeout - timeout / 12);
+    drop(go_on);
 }
 
 /// The thread that closes the session loses the processor just before it ends the lease.
