@@ -252,10 +252,13 @@ impl Release {
         }
         for deleted in self.deleted {
             match self.limit.recv(&deleted) {
-                // If no answer can come any more, the session is gone, and the node with it.
-                Ended::Got(Ok(())) | Ended::Disconnected | Ended::Cancelled => {}
+                Ended::Got(Ok(())) => {}
                 Ended::Got(Err(code)) => return Err(error(op, path, CallError::of_code(code))),
-                Ended::Deadline => {
+                // If the session has ended meanwhile, no answer can come any more. The node goes
+                // with the session, but perhaps later: a server tells that it has expired the
+                // session before the others have agreed, and a session that is closed here lives at
+                // the server until the server hears of it. Others may find the lock taken so long.
+                Ended::Deadline | Ended::Disconnected | Ended::Cancelled => {
                     return Err(Error::Unavailable { op, path, cause: Cause::ConnectionLost });
                 }
             }
@@ -284,6 +287,16 @@ mod tests {
     use super::*;
     use crate::ZkSession;
     use zk_test_server::TestServer;
+
+    /// A session that has ended answers nothing any more.
+    #[test]
+    fn a_delete_that_no_server_has_confirmed_is_no_success() {
+        let (done, outcome) = bounded::<Outcome>(1);
+        drop(done);
+        let limit = Limit::after(Duration::from_secs(20));
+        let told = Release { loss: None, deleted: vec![outcome], limit }.wait("/l/n");
+        assert!(matches!(told, Err(Error::Unavailable { op: "unlock", .. })), "{told:?}");
+    }
 
     /// Without a request it is set when the node has been held for 50 ms.
     #[test]

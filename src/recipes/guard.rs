@@ -429,8 +429,8 @@ macro_rules! guard {
             /// # Errors
             ///
             /// * [`Error::Lost`](crate::Error::Lost) when the hold was lost before.
-            /// * [`Error::Unavailable`](crate::Error::Unavailable) when the server has not answered
-            ///   yet.
+            /// * [`Error::Unavailable`](crate::Error::Unavailable) when no server has confirmed yet
+            ///   that the node is deleted; also if the session has ended meanwhile.
             /// * [`Error::NoAuth`](crate::Error::NoAuth) or [`Error::Server`](crate::Error::Server)
             ///   when the server refused.
             ///
