@@ -56,8 +56,12 @@ pub enum Fault {
     Limits { member: usize, most: Duration, lasts: Duration },
     /// A session expires.
     Expire { number: usize },
-    /// An operator deletes an ephemeral node.
-    Delete { number: usize },
+    /// An operator deletes an ephemeral node: that of a hold, if there is one and `is_held` says so.
+    Delete {
+        number: usize,
+        #[serde(default)]
+        is_held: bool,
+    },
     /// The sequence numbers of a lock's nodes jump to a value near which the order rule changes.
     Sequence { lock: usize, next: i32 },
     /// A process does not run for a while.
@@ -232,7 +236,7 @@ impl Fault {
                 Fault::Limits { member, most: mix.tick * rng.u32(2..=8), lasts: lasts * 3 }
             }
             18 => Fault::Expire { number },
-            19 if mix.has_deletes => Fault::Delete { number },
+            19 if mix.has_deletes => Fault::Delete { number, is_held: rng.bool() },
             20 if mix.has_sequences => {
                 let border = [1 << 30, i32::MAX - (1 << 20), i32::MAX][rng.usize(..3)];
                 Fault::Sequence { lock: rng.usize(..mix.locks), next: border - rng.i32(0..20) }
@@ -447,11 +451,13 @@ impl Fault {
                     servers.expire(*session);
                 }
             }
-            Fault::Delete { number } => {
-                let nodes = servers.ephemerals();
-                if let Some(node) = nodes.get(number % nodes.len().max(1)) {
-                    observer.is_deleted_by_others(&node.path);
-                    servers.operate(vec![Request::Delete { path: node.path.clone() }]);
+            Fault::Delete { number, is_held } => {
+                let held = if *is_held { observer.held_nodes() } else { Vec::new() };
+                let nodes = || servers.ephemerals().into_iter().map(|node| node.path).collect();
+                let nodes: Vec<String> = if held.is_empty() { nodes() } else { held };
+                if let Some(path) = nodes.get(number % nodes.len().max(1)).cloned() {
+                    observer.is_deleted_by_others(&path);
+                    servers.operate(vec![Request::Delete { path }]);
                 }
             }
             Fault::Sequence { lock, next } => servers.set_sequence(&world.lock(*lock), *next),

@@ -126,6 +126,11 @@ impl History {
         })
     }
 
+    /// The nodes of this folder that stand now.
+    pub(super) fn standing(&self, folder: &str) -> &[Life] {
+        self.folders.get(folder).map_or(&[], |folder| &folder.standing)
+    }
+
     /// The numbers in the data of this node since then.
     pub(super) fn numbers(&self, path: &str, then: Moment) -> Vec<Number> {
         let all = self.data.get(path).map_or(&[][..], Vec::as_slice);

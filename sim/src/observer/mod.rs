@@ -7,9 +7,11 @@
 
 mod answers;
 mod history;
+mod lasting;
 mod names;
 mod queue;
 mod sleepers;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -17,7 +19,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use zk_mutex_simulated::observed::{self, News, Observed};
-use zk_mutex_simulated::{FencingToken, Held, LossReason};
+use zk_mutex_simulated::{FencingToken, Held, LossReason, RevokeSignal};
 use zk_sim_runtime::{
     ProcessId, as_world, clock_of, fail, is_alive, now, process_name, stopped_for, this_process,
 };
@@ -26,9 +28,9 @@ use zk_test_server::ensemble::NodeInfo;
 pub use self::answers::{Listed, Wish};
 use self::history::History;
 pub use self::history::Moment;
+use self::lasting::Lasting;
 use self::names::Mode;
 pub use self::names::Node;
-use self::sleepers::Sleepers;
 use crate::servers::Servers;
 use crate::store::{Store, Written};
 use crate::workload::{Place, Recipe};
@@ -36,7 +38,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 31] = [
+pub const CHECKS: [&str; 33] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -50,6 +52,8 @@ pub const CHECKS: [&str; 31] = [
     "lost without trouble",
     "lost, and held",
     "signal after the release",
+    "deleted and not told",
+    "asked and not told",
     "request of no client",
     "handed over though asked for",
     "taken, and free",
@@ -126,9 +130,9 @@ struct Seen {
     sessions: BTreeMap<i64, Session>,
     /// The path that each waiting thread waits for, and the time since when it does.
     waiting: BTreeMap<(ProcessId, usize), (String, Duration)>,
-    sleepers: Sleepers,
-    /// Nodes with a revocation request.
-    asked_for: BTreeSet<String>,
+    lasting: Lasting,
+    /// The nodes that clients ask for, and whether the request was written to the node.
+    asked_for: BTreeMap<String, bool>,
     let_go_as_asked: BTreeSet<String>,
     history: History,
     /// The session that each process has had last.
@@ -161,6 +165,8 @@ struct Guard {
     node: Node,
     hold: Observed,
     token: FencingToken,
+    /// It becomes ready when somebody asks for the lock, if its thread has asked for it.
+    signal: Option<RevokeSignal>,
     /// When the call began that gave it, in the world's time; and when its thread got it, by its
     /// process's clock.
     asked: Duration,
@@ -268,7 +274,12 @@ impl Observer {
         let observer = self.clone();
         servers.on_expired(move |session| report(observer.seen(|seen| seen.expired(session))));
         let observer = self.clone();
-        servers.on_changed(move |changes| observer.seen(|seen| seen.history.changed(changes)));
+        servers.on_changed(move |changes| {
+            observer.seen(|seen| {
+                seen.count_deleted(&changes);
+                seen.history.changed(changes);
+            });
+        });
         let observer = self.clone();
         servers.on_deposed(move |process| {
             observer.seen(|seen| seen.deposed.insert(process, now()));
@@ -296,6 +307,7 @@ impl Observer {
                 node,
                 hold,
                 token,
+                signal: None,
                 asked,
                 got,
                 overdue: None,
@@ -366,14 +378,9 @@ impl Observer {
         });
     }
 
-    /// The calling thread requests the revocation of this node.
-    pub fn asks_for(&self, path: &str) {
-        self.seen(|seen| seen.asked_for.insert(path.to_owned()));
-    }
-
     /// The holder of this node has seen a revocation request.
     pub fn is_asked(&self, path: &str) {
-        let was = self.seen(|seen| seen.asked_for.contains(path));
+        let was = self.seen(|seen| seen.asked_for.contains_key(path));
         let text =
             || format!("{path}: its holder has a revocation request that no client has made");
         self.check("request of no client", was, text);
@@ -407,7 +414,7 @@ impl Observer {
         let tree = servers.newest();
         report(self.seen(|seen| seen.lost_without_trouble()));
         report(self.seen(|seen| seen.told_late()));
-        report(self.seen(|seen| seen.sleepers(tree.as_deref())));
+        report(self.seen(|seen| seen.lasting(tree.as_deref())));
     }
 
     /// The counts so far.
@@ -430,12 +437,14 @@ impl Observer {
 
     /// The processes that hold something, in the order of their grants.
     pub fn holders(&self) -> Vec<ProcessId> {
+        self.seen(|seen| seen.valid_holds().map(|hold| hold.process).collect())
+    }
+
+    /// The nodes of the run's locks that are held, in the order of their grants.
+    pub fn held_nodes(&self) -> Vec<String> {
         self.seen(|seen| {
-            let holds = seen
-                .holds
-                .iter()
-                .filter(|hold| seen.counts_for(hold.process, &hold.hold, hold.since));
-            holds.map(|hold| hold.process).collect()
+            let is_ours = |hold: &&Hold| seen.setting.place(&hold.node.lock).is_some();
+            seen.valid_holds().filter(is_ours).map(|hold| hold.hold.path.clone()).collect()
         })
     }
 
@@ -551,8 +560,9 @@ impl Seen {
     /// Whether the guards of this hold are valid now and must be the only ones.
     fn counts_for(&self, process: ProcessId, hold: &Observed, since: Duration) -> bool {
         let is_deleted = self.deleted_by_others.get(&hold.path).is_some_and(|asked| {
-            // A node with an id in its name is deleted once. The delete of a fixed name may hit any
-            // node of this name while it is in progress.
+            // A node with an id in its name is deleted once, and `told.rs` checks that its holder is
+            // told soon. The delete of a fixed name may hit any node of this name while it is in
+            // progress.
             Node::of(&hold.path).mode != Mode::Name
                 || since < *asked + self.setting.session_timeout * 8
         });
@@ -560,6 +570,11 @@ impl Seen {
             && hold.is_held_at(clock_of(process))
             && !is_deleted
             && hold.session_id().is_some_and(|session| !self.ended_by_others.contains(&session))
+    }
+
+    /// The holds that must be the only ones.
+    fn valid_holds(&self) -> impl Iterator<Item = &Hold> {
+        self.holds.iter().filter(|hold| self.counts_for(hold.process, &hold.hold, hold.since))
     }
 
     /// The time at which this hold was granted.
@@ -605,8 +620,11 @@ impl Seen {
         let counts = self.counts_for(new.process, &new.hold, self.since(&new.hold));
         let second = if counts { self.second_guard(&new) } else { None };
         let second = self.unless_it_may_overlap(second);
-        let passed_on = if counts { second.or_else(|| self.passed_on(&new)) } else { None };
-        let broken = if counts { passed_on.or_else(|| self.old_token(&new)) } else { None };
+        let broken = if counts {
+            second.or_else(|| self.passed_on(&new)).or_else(|| self.old_token(&new))
+        } else {
+            None
+        };
         let newest = self.newest.entry(self.of(&new)).or_default();
         let newest =
             if new.node.mode == Mode::Shared { &mut newest.shared } else { &mut newest.alone };
@@ -830,11 +848,16 @@ impl Setting {
         if self.may_overlap { 4 } else { 1 }
     }
 
-    /// How long a guard may hold the lock whose nodes are in this folder.
-    fn max_hold(&self, folder: &str) -> Option<Duration> {
+    /// The lock whose nodes are in this folder; or whose node this is, if it has a common name.
+    fn place(&self, folder: &str) -> Option<&Place> {
         let above = folder.strip_suffix("/leases").or_else(|| folder.strip_suffix("/lock"));
         let path = above.unwrap_or(folder);
-        let place = self.places.iter().find(|place| place.path == path)?;
+        self.places.iter().find(|place| place.path == path)
+    }
+
+    /// How long a guard may hold the lock whose nodes are in this folder.
+    fn max_hold(&self, folder: &str) -> Option<Duration> {
+        let place = self.place(folder)?;
         place.longest.filter(|_| !matches!(place.recipe, Recipe::Election)).map(|l| l.max_hold)
     }
 

@@ -6,41 +6,16 @@
 //! its waiter should hold the lock, or the node should be deleted. Likewise, if a thread waits, it
 //! must have a node in the queue, or another thread of its process must have the lock.
 //!
-//! Such a state may last for a while. A commit may be under way from the leader to a follower, at
-//! most for as long as a follower waits for its leader; then the library may have to renew its
-//! lease. After `syncLimit` and a session timeout the state is a violation. This is less than the
-//! poll's 60 s in every run but in some of those with a timeout of 15 s or more: there the poll may
-//! hide a lost wake-up. Only time counts in which the process runs and its session stays on the
-//! same connection: the library gives a connection up when a request is unanswered for T/6, so
-//! a server has answered during this time.
+//! Such a state may last for a while (`lasting.rs`). The bound is less than the poll's 60 s in every
+//! run but in some of those with a timeout of 15 s or more: there the poll may hide a lost wake-up.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use zk_sim_runtime::{ProcessId, is_alive, now, process_name, stopped_for};
+use zk_sim_runtime::ProcessId;
 use zk_test_server::ensemble::NodeInfo;
 
+use super::Seen;
+use super::lasting::State;
 use super::names::{self, Mode, Node};
-use super::{Broken, Seen};
 use crate::workload::{Place, Recipe};
-
-/// The suspicious states, and the time since when each of them lasts.
-#[derive(Default)]
-pub(super) struct Sleepers(BTreeMap<String, Suspect>);
-
-struct Suspect {
-    since: Duration,
-    clue: Clue,
-}
-
-/// The time counts only while all of these values stay the same.
-#[derive(PartialEq, Eq)]
-struct Clue {
-    process: ProcessId,
-    session: i64,
-    epoch: u64,
-    stopped: Duration,
-}
 
 /// A node of a queue, or a lease.
 struct Contender<'a> {
@@ -50,53 +25,16 @@ struct Contender<'a> {
 }
 
 impl Seen {
-    /// Without a tree nothing is known, and the time begins anew.
-    pub(super) fn sleepers(&mut self, tree: Option<&[NodeInfo]>) -> Option<Broken> {
-        let suspects = tree.map(|tree| self.suspects(tree)).unwrap_or_default();
-        let mut before = std::mem::take(&mut self.sleepers.0);
-        let bound =
-            (self.setting.sync_time + self.setting.session_timeout) * self.setting.slowness();
-        let mut broken = None;
-        for (what, session) in suspects {
-            let Some(clue) = self.clue(session) else { continue };
-            let since = before
-                .remove(&what)
-                .filter(|suspect| suspect.clue == clue)
-                .map(|suspect| suspect.since);
-            // A state is counted when it begins: the check fails if it lasts.
-            let since = since.unwrap_or_else(now);
-            if since == now() {
-                self.counts.note("asleep");
-            }
-            if now() > since + bound {
-                let text = format!("{what}, of {}, since {since:?}", process_name(clue.process));
-                broken = broken.or(Some(("asleep", text)));
-            }
-            self.sleepers.0.insert(what, Suspect { since, clue });
-        }
-        broken
-    }
-
-    fn clue(&self, session: i64) -> Option<Clue> {
-        let of = self.sessions.get(&session).filter(|of| is_alive(of.process))?;
-        Some(Clue {
-            process: of.process,
-            session,
-            epoch: of.epoch?,
-            stopped: stopped_for(of.process),
-        })
-    }
-
-    /// The states that should not last, and the session of each.
-    fn suspects(&self, tree: &[NodeInfo]) -> Vec<(String, i64)> {
-        let mut all = Vec::new();
+    /// Adds the states in which somebody sleeps, or a node is forgotten.
+    pub(super) fn sleepers(&self, tree: &[NodeInfo], all: &mut Vec<State>) {
+        let mut suspects = Vec::new();
         for place in &self.setting.places {
             match place.recipe {
                 Recipe::Mutex { .. } | Recipe::ReadWrite | Recipe::Election => {
-                    self.queue(&self.contenders(tree, &place.path), &mut all);
+                    self.queue(&self.contenders(tree, &place.path), &mut suspects);
                 }
                 Recipe::Semaphore { .. } | Recipe::SemaphoreMutex => {
-                    self.semaphore(tree, &place.path, &mut all)
+                    self.semaphore(tree, &place.path, &mut suspects)
                 }
                 Recipe::Exclusive => {
                     let path = format!("{}/lock", place.path);
@@ -105,13 +43,14 @@ impl Seen {
                         // Each node of this lock has the same path.
                         let czxid = node.czxid;
                         let what = format!("{path}, made by {czxid:#x}, is held by no process");
-                        all.push((what, node.owner));
+                        suspects.push((what, node.owner));
                     }
                 }
             }
         }
-        self.waiters(tree, &mut all);
-        all
+        self.waiters(tree, &mut suspects);
+        let state = |(what, session)| State { check: "asleep", what, session, counts: true };
+        all.extend(suspects.into_iter().map(state));
     }
 
     /// Checks that the first contender of a queue holds the lock.

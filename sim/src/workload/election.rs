@@ -71,7 +71,6 @@ fn run(worker: &mut Worker, lock: &ZkElection, place: &Place) {
 
 /// Asks the leader to resign.
 fn ask_to_resign(worker: &mut Worker, session: &ZkSession, lock: &ZkElection, place: &Place) {
-    let step = worker.step() * 2;
     let all = if worker.rng.bool() {
         worker.lists(place, Listed::Holders, || lock.holders())
     } else {
@@ -80,6 +79,5 @@ fn ask_to_resign(worker: &mut Worker, session: &ZkSession, lock: &ZkElection, pl
     let Some(holders) = all else { return };
     let Some(leader) = holders.first() else { return };
     let node = format!("{}/{}", lock.path(), leader.name);
-    worker.shared.observer.asks_for(&node);
-    let _ = worker.quick("attempt_revoke", step, || session.attempt_revoke(&node));
+    worker.asks_for(&node, || session.attempt_revoke(&node));
 }

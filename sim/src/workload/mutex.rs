@@ -47,11 +47,10 @@ fn nested(worker: &mut Worker, lock: &ZkMutex, guard: &Held) -> Option<ZkMutexGu
 
 /// Requests the revocation of some contender, which is most often the holder.
 fn ask_for_it(worker: &mut Worker, lock: &ZkMutex, place: &Place) {
-    let step = worker.step() * 2;
     let all = worker.lists(place, Listed::Contenders, || lock.contenders());
     let Some(contenders) = all else { return };
     let which = if worker.rng.bool() { 0 } else { worker.rng.usize(..8) };
     let Some(contender) = contenders.get(which) else { return };
-    worker.shared.observer.asks_for(&format!("{}/{}", lock.path(), contender.name));
-    let _ = worker.quick("attempt_revoke", step, || lock.attempt_revoke(contender));
+    let node = format!("{}/{}", lock.path(), contender.name);
+    worker.asks_for(&node, || lock.attempt_revoke(contender));
 }

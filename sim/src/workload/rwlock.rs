@@ -84,7 +84,6 @@ fn write(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
 
 /// Requests the revocation of some contender.
 fn ask_for_it(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
-    let step = worker.step() * 2;
     let all = if worker.rng.bool() {
         worker.lists(place, Listed::Holders, || lock.holders())
     } else {
@@ -92,6 +91,6 @@ fn ask_for_it(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
     };
     let Some(contenders) = all else { return };
     let Some(contender) = contenders.first() else { return };
-    worker.shared.observer.asks_for(&format!("{}/{}", lock.path(), contender.name));
-    let _ = worker.quick("attempt_revoke", step, || lock.attempt_revoke(contender));
+    let node = format!("{}/{}", lock.path(), contender.name);
+    worker.asks_for(&node, || lock.attempt_revoke(contender));
 }

@@ -70,7 +70,6 @@ pub(super) fn hears(worker: &mut Worker, session: &ZkSession, place: &Place, num
 
 /// Requests the revocation of some contender.
 fn ask_for_one(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore, place: &Place) {
-    let step = worker.step() * 2;
     let all = if worker.rng.bool() {
         worker.lists(place, Listed::Holders, || lock.holders())
     } else {
@@ -79,8 +78,7 @@ fn ask_for_one(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore, pla
     let Some(holders) = all else { return };
     let Some(holder) = holders.first() else { return };
     let node = format!("{}/{}", lock.path(), holder.name);
-    worker.shared.observer.asks_for(&node);
-    let _ = worker.quick("attempt_revoke", step, || session.attempt_revoke(&node));
+    worker.asks_for(&node, || session.attempt_revoke(&node));
 }
 
 pub(super) fn mutex_turn(worker: &mut Worker, lock: &ZkSemaphoreMutex, place: &Place) {

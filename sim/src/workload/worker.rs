@@ -279,6 +279,15 @@ impl Worker {
         result
     }
 
+    /// Makes a call that asks the client with this node to let the lock go.
+    pub(super) fn asks_for(&mut self, node: &str, call: impl FnOnce() -> Result<Option<Vec<u8>>>) {
+        self.shared.observer.asks_for(node, false);
+        let limit = self.step() * 2;
+        if let Ok(Some(_)) = self.quick("attempt_revoke", limit, call) {
+            self.shared.observer.asks_for(node, true);
+        }
+    }
+
     // ---- holds ----
 
     /// The thread has got these guards, of one lock or of several as one.
@@ -304,6 +313,9 @@ impl Worker {
         is_held: impl Fn() -> bool,
     ) -> View {
         let asked = self.one_in(2).then(|| first.revoke_requested());
+        if let Some(asked) = &asked {
+            self.shared.observer.listens(self.number, first, asked);
+        }
         let usual = between(&mut self.rng, Duration::from_micros(1), self.job.longest_hold);
         // Some holds last longer than a lease that is not extended.
         let is_long = self.one_in(self.job.long_hold_in);
@@ -330,6 +342,12 @@ impl Worker {
                 !is_held()
             }
         };
+        // A holder that is to be told something stays, so that it is seen if it is not told.
+        let longest = Instant::now() + self.job.session_timeout * 5;
+        while self.shared.observer.owes_news(first) && Instant::now() < longest {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let was_lost = was_lost || !is_held();
         let path = first.path().to_owned();
         if was_lost {
             self.shared.observer.check("lost, and held", !is_held(), || path.clone());
