@@ -286,6 +286,7 @@ impl NewNode<'_> {
 mod tests {
     use super::*;
     use crate::ZkSession;
+    use crate::world::bounded;
     use zk_test_server::TestServer;
 
     /// A session that has ended answers nothing any more.
