@@ -114,7 +114,6 @@ mod queue;
 mod recipes;
 mod session;
 mod signal;
-mod stats;
 mod wait;
 mod world;
 
@@ -129,6 +128,7 @@ pub use metrics::MetricsObserver;
 pub use observer::{LockLabel, Observer, WaitOutcome};
 pub use queue::WaitStrategy;
 pub use queue::name::Layout;
+pub use queue::tally::LockStats;
 pub use queue::{Contender, RevokeSignal};
 pub use recipes::election::{ElectionEvent, Leadership, ZkCandidate, ZkElection};
 pub use recipes::exclusive::{ZkExclusiveGuard, ZkExclusiveLock};
@@ -144,7 +144,6 @@ pub use session::{
     Acl, AclEntry, LostSignal, Permissions, RetryPolicy, SessionBuilder, SessionEvent,
     SessionState, SessionStats, ZkSession,
 };
-pub use stats::LockStats;
 pub use wait::Wait;
 /// The client crate, in the version of the client that [`ZkSession::client`] gives.
 #[cfg(feature = "client")]

@@ -39,6 +39,7 @@ const OWN: &[&str] = &[
     "mod.rs",
     "queue/mod.rs",
     "queue/name.rs",
+    "queue/tally.rs",
     "queue/request.rs",
     "queue/settings.rs",
     "scenarios/notifier.rs",
@@ -50,7 +51,6 @@ const OWN: &[&str] = &[
     "scenarios/signal.rs",
     "session/generation.rs",
     "session/mod.rs",
-    "stats.rs",
     "world.rs",
 ];
 
@@ -80,7 +80,6 @@ const NEEDED: &[(&str, &[&str])] = &[
             "leased_node.rs",
             "lease.rs",
             "signal.rs",
-            "stats.rs",
             "wait.rs",
             "world.rs",
         ],

@@ -9,11 +9,11 @@ use std::time::Duration;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::process::Process;
+use crate::queue::tally::Holds;
 use crate::session::generation::Generation;
 use crate::session::lease::Bounds;
 use crate::session::leased_node::Listener;
 use crate::signal::{Once, Signal};
-use crate::stats::Holds;
 use crate::world::{LazyLock, Mutex, OnceLock, Receiver, Sender, bounded};
 use zk_wire::path;
 

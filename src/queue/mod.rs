@@ -16,6 +16,7 @@ mod revoke;
 pub(crate) mod rule;
 pub(crate) mod settings;
 pub(crate) mod snapshot;
+pub(crate) mod tally;
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

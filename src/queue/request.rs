@@ -17,6 +17,9 @@ use crate::error::{Cause, Error, Result};
 use crate::limit::{Ended, Limit, Overlong};
 #[cfg(test)]
 use crate::observer::LockLabel;
+use crate::queue::tally::CallTally;
+#[cfg(test)]
+use crate::queue::tally::LockTally;
 use crate::session::SessionState;
 #[cfg(test)]
 use crate::session::ZkSession;
@@ -26,9 +29,6 @@ use crate::session::lease::Refused;
 use crate::session::nonce;
 use crate::session::notifier::{EventMask, Notifier};
 use crate::session::retry::Retry;
-use crate::stats::CallTally;
-#[cfg(test)]
-use crate::stats::LockTally;
 use crate::wait::{Call, Mode};
 use crate::world::Instant;
 use zk_wire::path;

@@ -8,11 +8,11 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::limit::Limit;
 use crate::queue::settings::Settings;
+use crate::queue::tally::LockTally;
 use crate::queue::{Contender, Queue, Request};
 use crate::recipes::guard::Held;
 use crate::session::SessionState;
 use crate::session::core::Core;
-use crate::stats::LockTally;
 use crate::wait::{Call, Mode, Wait, until_got};
 use crate::world::thread::ThreadId;
 

@@ -12,10 +12,10 @@ use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::observer::LockLabel;
 use crate::queue::name::Layout;
 use crate::queue::settings::Settings;
+use crate::queue::tally::LockTally;
 use crate::queue::{HeldNode, Queue, WaitStrategy};
 use crate::session::path::lock_path;
 use crate::session::{Acl, ZkSession};
-use crate::stats::LockTally;
 
 /// ZooKeeper's limit for a whole request (`jute.maxbuffer`), less room for the path and the ACL.
 const MAX_DATA: usize = (1 << 20) - (8 << 10);

@@ -15,13 +15,13 @@ use crate::local::turn::{Admission, Turn};
 use crate::queue::HoldBounds;
 use crate::queue::name::Kind;
 use crate::queue::settings::Settings;
+use crate::queue::tally::{HoldTally, LockTally};
 use crate::queue::{Callbacks, HeldNode, Queue, Release, Request};
 use crate::recipes::calls::{Acquire, InQueue};
 use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::FORKED;
 use crate::session::SessionState;
 use crate::session::core::Core;
-use crate::stats::{HoldTally, LockTally};
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, this_thread};
 

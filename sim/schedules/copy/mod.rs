@@ -11,7 +11,6 @@ pub mod queue;
 pub mod scenarios;
 pub mod session;
 pub mod signal;
-pub mod stats;
 pub mod wait;
 pub mod world;
 

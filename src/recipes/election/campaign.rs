@@ -18,12 +18,12 @@ use crate::process::Process;
 use crate::queue::name::{self, Kind};
 use crate::queue::request::error;
 use crate::queue::settings::Settings;
+use crate::queue::tally::{CallTally, LockTally};
 use crate::queue::{Callbacks, HeldNode, Queue, Request, rule};
 use crate::recipes::calls::InQueue;
 use crate::session::core::Core;
 use crate::session::generation::CallError;
 use crate::session::retry::Retry;
-use crate::stats::{CallTally, LockTally};
 use crate::wait::{Call, Mode, until_got};
 use crate::world::{HashSet, Instant, Mutex, never};
 

@@ -5,9 +5,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::queue::tally::HoldTally;
 use crate::queue::{HeldNode, Release};
 use crate::recipes::guard::{Held, Hold};
-use crate::stats::HoldTally;
 
 /// One term of leadership, to look at.
 ///

@@ -12,6 +12,7 @@ use crate::local::registry::Shared;
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::local::turn::Admission;
 use crate::queue::settings::Settings;
+use crate::queue::tally::{HoldTally, LockTally};
 use crate::queue::{Callbacks, Contender, HeldNode, OnLoss, Release, Request, query};
 use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
@@ -19,7 +20,6 @@ use crate::recipes::settings::FORKED;
 use crate::session::acl::Acl;
 use crate::session::generation::CallError;
 use crate::session::nonce;
-use crate::stats::{HoldTally, LockTally};
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, thread};
 

@@ -3,6 +3,7 @@
 pub mod held_node;
 pub mod held_state;
 pub mod name;
+pub mod tally;
 pub mod request;
 pub mod settings;
 

@@ -8,9 +8,9 @@ use std::cell::Cell;
 use std::iter;
 use std::sync::Arc;
 
+use super::HeldNode;
 use crate::error::{Error, LossReason, Result};
 use crate::observer::{EventQueue, LockEvent, LockLabel, WaitEnd, WaitOutcome};
-use crate::queue::HeldNode;
 use crate::wait::Call;
 use crate::world::Instant;
 use crate::world::atomic::{AtomicU64, Ordering};
