@@ -140,9 +140,9 @@ impl Wait {
     ///
     /// * `Ok(Some(..))` if this thread holds the lock already, if the node of a mutex was
     ///   [kept](crate::LockBuilder::keep) and no thread has it, or if the candidate leads.
-    /// * `Ok(None)` if another thread of this process holds the lock or is ahead or, for a candidate,
-    ///   if the server has shown that another candidate leads.
-    /// * Otherwise [`Error::Unavailable`](crate::Error::Unavailable).
+    /// * `Ok(None)` if another thread of this process holds the lock or is ahead.
+    /// * Otherwise [`Error::Unavailable`](crate::Error::Unavailable), also for a candidate that does
+    ///   not lead: whether another one leads now, only a server can say.
     ///
     /// ```
     /// # use std::time::{Duration, Instant};
