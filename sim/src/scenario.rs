@@ -125,6 +125,15 @@ fn long_timeout(seed: u64) -> Option<(Duration, Duration)> {
     Some((timeout / rng.u32(2..=20), timeout))
 }
 
+/// On one seed in eight the first lock is a mutex that is kept for so long, each process has one
+/// thread, and threads pause for as long: if nobody else wants the mutex, it stays longer than any
+/// state may last that the library should end.
+fn long_keep(seed: u64, session_timeout: Duration) -> Option<Duration> {
+    // Apart from the other choices of the seed, as above.
+    let mut rng = Rng::with_seed(seed.wrapping_mul(0xd134_2543_de82_ef95));
+    (rng.u32(..8) == 0).then(|| between(&mut rng, session_timeout * 2, session_timeout * 10))
+}
+
 /// This many session timeouts after the last fault everything has healed, and each thread has had a
 /// lock since: each of twelve threads may have held it for three and a half session timeouts.
 const QUIET: u32 = 60;
@@ -204,6 +213,19 @@ impl Scenario {
         // Chosen last: what the seed chose before stays as it was without this.
         for place in &mut job.places {
             place.longest = Longest::random(&mut rng, session_timeout);
+        }
+        if let Some(longest) = long_keep(seed, session_timeout) {
+            (job.threads, job.longest_pause) = (1, longest);
+            job.places[0].recipe = match job.places[0].recipe {
+                Recipe::Mutex { hand_over, watches_parent, .. } => {
+                    Recipe::Mutex { keep: longest, hand_over, watches_parent }
+                }
+                _ => Recipe::Mutex {
+                    keep: longest,
+                    hand_over: Duration::ZERO,
+                    watches_parent: false,
+                },
+            };
         }
         job.is_observed = rng.u32(..3) == 0;
         job.talks = rng.bool();

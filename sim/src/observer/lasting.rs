@@ -3,8 +3,9 @@
 //! Such a state may last for a while. A commit may be under way from the leader to a follower, at
 //! most for as long as a follower waits for its leader; then the library may have to renew its
 //! lease. After `syncLimit` and a session timeout the state is a violation. Only time counts in
-//! which the process runs and its session stays on the same connection: the library gives a
-//! connection up when a request is unanswered for T/6, so a server has answered during this time.
+//! which the process runs, and it begins anew when its session changes the connection: the library
+//! gives a connection up when a request is unanswered for T/6, so a server has answered during this
+//! time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub(super) struct State {
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Since {
     pub(super) time: Duration,
+    /// How long the process had been stopped by then.
+    stopped: Duration,
     clue: Clue,
 }
 
@@ -44,7 +47,6 @@ struct Clue {
     process: ProcessId,
     session: i64,
     epoch: u64,
-    stopped: Duration,
 }
 
 impl Seen {
@@ -55,6 +57,7 @@ impl Seen {
         if let Some(tree) = tree {
             self.sleepers(tree, &mut all);
             self.untold(tree, &mut all);
+            self.kept(tree, &mut all);
         }
         let mut before = std::mem::take(&mut self.lasting.0);
         let mut broken = None;
@@ -79,18 +82,24 @@ impl Seen {
     pub(super) fn since_when(&self, session: i64, before: Option<Since>) -> Option<Since> {
         let clue = self.clue(session)?;
         let before = before.filter(|before| before.clue == clue);
-        Some(before.unwrap_or_else(|| Since { time: now(), clue }))
+        let stopped = stopped_for(clue.process);
+        Some(before.unwrap_or_else(|| Since { time: now(), stopped, clue }))
+    }
+
+    /// Whether the time counts on.
+    pub(super) fn is_still(&self, since: &Since) -> bool {
+        self.clue(since.clue.session).is_some_and(|clue| clue == since.clue)
     }
 
     fn clue(&self, session: i64) -> Option<Clue> {
         let of = self.sessions.get(&session).filter(|of| is_alive(of.process))?;
-        let stopped = stopped_for(of.process);
-        Some(Clue { process: of.process, session, epoch: of.epoch?, stopped })
+        Some(Clue { process: of.process, session, epoch: of.epoch? })
     }
 
     /// Whether it is so for longer than anything may last that the library should end.
     pub(super) fn has_lasted(&self, since: &Since) -> bool {
         let bound = self.setting.sync_time + self.setting.session_timeout;
-        now() > since.time + bound * self.setting.slowness()
+        let stopped = stopped_for(since.clue.process) - since.stopped;
+        now() > since.time + stopped + bound * self.setting.slowness()
     }
 }

@@ -7,6 +7,7 @@
 
 mod answers;
 mod history;
+mod kept;
 mod lasting;
 mod names;
 mod queue;
@@ -28,7 +29,7 @@ use zk_test_server::ensemble::NodeInfo;
 pub use self::answers::{Listed, Wish};
 use self::history::History;
 pub use self::history::Moment;
-use self::lasting::Lasting;
+use self::lasting::{Lasting, Since};
 use self::names::Mode;
 pub use self::names::Node;
 use crate::servers::Servers;
@@ -38,7 +39,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 33] = [
+pub const CHECKS: [&str; 34] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -56,6 +57,7 @@ pub const CHECKS: [&str; 33] = [
     "asked and not told",
     "request of no client",
     "handed over though asked for",
+    "kept from others",
     "taken, and free",
     "list of the past",
     "number of the past",
@@ -156,6 +158,11 @@ struct Hold {
     lost: Option<Duration>,
     /// It was seen at a time at which it must not be lost.
     was_in_calm: bool,
+    /// Of a lock that is kept: since when other clients want it, since when the process has let a
+    /// guard of it go, and that no other guard may come.
+    wanted: Option<Since>,
+    let_go: Option<Since>,
+    has_to_go: bool,
 }
 
 /// A guard of a thread.
@@ -253,6 +260,9 @@ impl Observer {
                         since: now(),
                         lost: None,
                         was_in_calm: false,
+                        wanted: None,
+                        let_go: None,
+                        has_to_go: false,
                     };
                     seen.granted(new, tree.newest().as_deref())
                 }
@@ -335,6 +345,7 @@ impl Observer {
                 let at = seen.guards.iter().position(own)?;
                 let guard = seen.guards.swap_remove(at);
                 let broken = seen.ended_too_early(&guard, reason);
+                seen.has_to_go(&guard);
                 if was_asked && guard.node.mode == Mode::Exclusive {
                     if seen.is_used_by_others(process, thread, &guard.node.lock) {
                         seen.counts.note("handed over though asked for");
@@ -621,7 +632,8 @@ impl Seen {
         let second = if counts { self.second_guard(&new) } else { None };
         let second = self.unless_it_may_overlap(second);
         let broken = if counts {
-            second.or_else(|| self.passed_on(&new)).or_else(|| self.old_token(&new))
+            let passed_on = || self.passed_on(&new).or_else(|| self.is_kept_from_others(&new));
+            second.or_else(passed_on).or_else(|| self.old_token(&new))
         } else {
             None
         };

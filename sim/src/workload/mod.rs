@@ -443,7 +443,13 @@ fn hold_undeletable(job: &Job, shared: &Shared, session: &ZkSession) {
 
 /// Checks that the session keeps nothing when all threads and locks are gone.
 fn forgets(job: &Job, shared: &Shared, session: &ZkSession) {
-    let until = Instant::now() + job.session_timeout * 3 + Duration::from_secs(1);
+    // The timer of a lock that was kept stays until it fires.
+    let kept = job.places.iter().map(|place| match place.recipe {
+        Recipe::Mutex { keep, .. } => keep,
+        _ => Duration::ZERO,
+    });
+    let longest = kept.max().unwrap_or_default();
+    let until = Instant::now() + longest + job.session_timeout * 3 + Duration::from_secs(1);
     loop {
         let kept = observed::kept(session);
         // The last released hold may stay in the list of those whose nodes may need a watch, and a

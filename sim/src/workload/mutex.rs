@@ -2,13 +2,15 @@
 
 use zk_mutex_simulated::{Error, Held, ZkMutex, ZkMutexGuard};
 
-use super::Place;
 use super::calls;
 use super::worker::Worker;
+use super::{Place, Recipe};
 use crate::observer::{Listed, Wish};
 
 pub(super) fn turn(worker: &mut Worker, lock: &ZkMutex, place: &Place) {
-    if worker.one_in(12) {
+    // A lock that is kept for long is asked for more often: others have to leave it alone meanwhile.
+    let is_kept = matches!(place.recipe, Recipe::Mutex { keep, .. } if keep > worker.step() * 12);
+    if worker.one_in(if is_kept { 2 } else { 12 }) {
         return ask_for_it(worker, lock, place);
     }
     let never = |_: &Error| false;
