@@ -109,7 +109,9 @@ impl CandidateState {
             // What the candidate's thread has seen may be older than this call, or of a server that
             // lags: the leader may have left since, as the caller knows from him. So the call looks
             // itself, after each change once, if it can end with "another is ahead".
-            let may_say_no = is_blocked && limit.has_deadline() && !call.is_contended();
+            // With no time left it sends nothing.
+            let has_time = limit.has_deadline() && !limit.is_past();
+            let may_say_no = is_blocked && has_time && !call.is_contended();
             if may_say_no && is_up && !std::mem::replace(&mut has_looked, true) {
                 if self.campaign.is_behind(&self.created_nodes, limit) {
                     call.found_contention();
