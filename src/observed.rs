@@ -27,6 +27,16 @@ pub struct Observed {
     pub czxid: i64,
 }
 
+/// The mark of the loss of one held node. It can be read when the node's guards are gone.
+pub struct Mark(Arc<LeasedNode>);
+
+impl Mark {
+    /// Why the node was lost; `None` if it was not.
+    pub fn reason(&self) -> Option<LossReason> {
+        self.0.loss()
+    }
+}
+
 /// A change that the observer is notified of.
 pub enum News {
     /// A node was granted the lock, and there is no guard yet.
@@ -80,6 +90,16 @@ impl Observed {
     /// The held node of a guard.
     pub fn of(held: &Held) -> Observed {
         Observed::new(held.node())
+    }
+
+    /// All held nodes of a guard: several, if it has several permits.
+    pub fn all(held: &Held) -> Vec<Observed> {
+        held.held_nodes().map(Observed::new).collect()
+    }
+
+    /// The mark of its loss. `None` when the node is not held any more.
+    pub fn mark(&self) -> Option<Mark> {
+        self.node.upgrade().map(Mark)
     }
 
     /// Whether both are the same held node.

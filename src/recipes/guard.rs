@@ -102,7 +102,7 @@ impl Held {
     }
 
     /// Its nodes. There is one, or one for each of several permits that were taken together.
-    fn held_nodes(&self) -> impl Iterator<Item = &HeldNode> {
+    pub(crate) fn held_nodes(&self) -> impl Iterator<Item = &HeldNode> {
         std::iter::once(self.hold.node()).chain(self.hold.others())
     }
 

@@ -13,6 +13,7 @@ mod names;
 mod queue;
 mod sleepers;
 mod told;
+mod unlock;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -21,6 +22,8 @@ use std::time::Duration;
 use serde::Serialize;
 use zk_mutex_simulated::observed::{self, News, Observed};
 use zk_mutex_simulated::{FencingToken, Held, LossReason, RevokeSignal};
+use zk_sim_runtime::library::this_thread;
+use zk_sim_runtime::thread::ThreadId;
 use zk_sim_runtime::{
     ProcessId, as_world, clock_of, fail, is_alive, now, process_name, stopped_for, this_process,
 };
@@ -32,6 +35,7 @@ pub use self::history::Moment;
 use self::lasting::{Lasting, Since};
 use self::names::Mode;
 pub use self::names::Node;
+pub use self::unlock::Ending;
 use crate::servers::Servers;
 use crate::store::{Store, Written};
 use crate::workload::{Place, Recipe};
@@ -39,7 +43,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 34] = [
+pub const CHECKS: [&str; 35] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -58,6 +62,7 @@ pub const CHECKS: [&str; 34] = [
     "request of no client",
     "handed over though asked for",
     "kept from others",
+    "untrue unlock",
     "taken, and free",
     "list of the past",
     "number of the past",
@@ -136,6 +141,8 @@ struct Seen {
     /// The nodes that clients ask for, and whether the request was written to the node.
     asked_for: BTreeMap<String, bool>,
     let_go_as_asked: BTreeSet<String>,
+    /// What each thread that ends a guard has released since it began to end it.
+    released: BTreeMap<ThreadId, Vec<Observed>>,
     history: History,
     /// The session that each process has had last.
     newest_session: BTreeMap<ProcessId, i64>,
@@ -250,7 +257,7 @@ impl Observer {
     pub fn watch(&self, servers: &Servers) {
         let (observer, tree) = (self.clone(), servers.clone());
         observed::watch(move |news| {
-            let Some(process) = this_process() else { return };
+            let (Some(process), thread) = (this_process(), this_thread()) else { return };
             report(observer.seen(|seen| match news {
                 News::Granted(hold) => {
                     let new = Hold {
@@ -268,6 +275,7 @@ impl Observer {
                 }
                 News::Released(hold) => {
                     seen.holds.retain(|other| !other.hold.is_same(&hold));
+                    seen.released.entry(thread).and_modify(|all| all.push(hold));
                     None
                 }
                 News::Attached { session, epoch } => {

@@ -13,7 +13,7 @@ use super::calls::Wait;
 use super::side_channel::{News, Tip};
 use super::{Job, Place, Recipe, Shared};
 use crate::between;
-use crate::observer::{Listed, Observer, Wish};
+use crate::observer::{Ending, Listed, Observer, Wish};
 
 /// How late a thread may be because it had no processor.
 pub(super) const LATE: Duration = Duration::from_millis(300);
@@ -34,6 +34,8 @@ pub(super) struct Worker {
     asked: Duration,
     /// Its calls only try, because another client has told it something.
     pub(super) tries: bool,
+    /// The guards that it lets go.
+    ending: Ending,
     /// The signals of released guards.
     released: VecDeque<Signals>,
 }
@@ -76,6 +78,7 @@ impl Worker {
             canceller,
             asked: Duration::ZERO,
             tries: false,
+            ending: Ending::default(),
             released: VecDeque::new(),
         }
     }
@@ -374,33 +377,27 @@ impl Worker {
         // It writes even if the guards are lost: a holder may be paused between its last check and
         // the write.
         self.shared.observer.writes(held);
+        self.ending = self.shared.observer.ends(held);
         self.shared.observer.releases(self.number, held, was_asked && held.len() == 1);
     }
 
-    /// Releases a guard and checks the result.
+    /// Releases a guard, which it is about to let go, and checks the result.
     pub(super) fn end<G>(&mut self, view: View, guard: G, unlock: impl FnOnce(G) -> Result<()>) {
+        let ending = std::mem::take(&mut self.ending);
         if self.rng.bool() {
             let _: Result<()> = self.quick("a drop", Duration::ZERO, || {
                 drop(guard);
                 Ok(())
             });
         } else {
-            let step = self.step();
+            let (step, may_fail) = (self.step(), !self.shared.is_well.load(Ordering::Relaxed));
             let outcome = self.quick("unlock", step, || unlock(guard));
+            self.shared.observer.unlocked(self.number, &ending, &outcome, may_fail);
             if outcome.is_ok() {
                 self.tells(News::Released);
             }
-            self.judge_unlock(&view.signals.path, outcome);
         }
         self.remember(view);
-    }
-
-    fn judge_unlock(&self, path: &str, outcome: Result<()>) {
-        match outcome {
-            Ok(())
-            | Err(Error::Unavailable { .. } | Error::Lost { .. } | Error::Several { .. }) => {}
-            Err(e) => fail("wrong error", format!("{path}: unlock: {e}")),
-        }
     }
 
     /// Remembers the signals of a released guard, which must not change any more.

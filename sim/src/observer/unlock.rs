@@ -1,0 +1,122 @@
+//! `unlock()` tells the truth: `Ok` if its nodes are gone or go on with other guards of the process,
+//! `Lost` if the hold was lost before.
+
+use zk_mutex_simulated::observed::{Mark, Observed};
+use zk_mutex_simulated::{Error, Held, Result};
+use zk_sim_runtime::library::this_thread;
+use zk_sim_runtime::{ProcessId, as_world, process_name, this_process};
+
+use super::{Observer, Seen, report};
+
+const UNTRUE: &str = "untrue unlock";
+
+/// A guard, or several as one, that its thread is about to end.
+#[derive(Default)]
+pub struct Ending(Vec<Ends>);
+
+/// One guard.
+struct Ends {
+    path: String,
+    nodes: Vec<(Observed, Mark)>,
+    /// It was lost already.
+    was_lost: bool,
+}
+
+impl Ending {
+    fn of(held: &[&Held]) -> Ending {
+        let ends = |held: &&Held| {
+            let nodes = Observed::all(held).into_iter();
+            let nodes: Vec<_> =
+                nodes.filter_map(|node| Some((node.clone(), node.mark()?))).collect();
+            let was_lost = nodes.iter().any(|(_, mark)| mark.reason().is_some());
+            Ends { path: held.path().to_owned(), nodes, was_lost }
+        };
+        Ending(held.iter().map(ends).collect())
+    }
+
+    fn of_path(&self, path: &str) -> Option<&Ends> {
+        self.0.iter().find(|ends| ends.path == path)
+    }
+}
+
+impl Observer {
+    /// The calling thread begins to end these guards.
+    pub fn ends(&self, held: &[&Held]) -> Ending {
+        let own = this_thread();
+        self.seen(|seen| {
+            seen.released.insert(own, Vec::new());
+            Ending::of(held)
+        })
+    }
+
+    /// The calling thread has ended these guards with `unlock()`. `may_fail`: faults may be the
+    /// reason of an error.
+    pub fn unlocked(&self, thread: usize, ending: &Ending, outcome: &Result<()>, may_fail: bool) {
+        let Some(process) = this_process() else { return };
+        let own = this_thread();
+        // Where a lease may end before it is renewed, a request may also be answered too late.
+        if !may_fail && !self.seen(|seen| seen.setting.is_tight) {
+            let fails = matches!(outcome, Err(Error::Unavailable { .. }));
+            self.check("error in calm", !fails, || format!("unlock: {outcome:?}"));
+        }
+        match outcome {
+            Ok(()) => report(self.seen(|seen| {
+                seen.counts.note(UNTRUE);
+                let released = seen.released.remove(&own).unwrap_or_default();
+                let why = |ends: &Ends| {
+                    let mut nodes = ends.nodes.iter();
+                    let stays = nodes.find_map(|(node, _)| {
+                        // A hold that goes on may have been released by another thread since.
+                        match released.iter().any(|other| other.is_same(node)) {
+                            true => seen.stands(node),
+                            false => seen.is_held_by_nobody(process, thread, node),
+                        }
+                    });
+                    stays
+                        .or_else(|| ends.was_lost.then(|| format!("{} was lost before", ends.path)))
+                };
+                let why = ending.0.iter().find_map(why)?;
+                let who = process_name(process);
+                Some((
+                    UNTRUE,
+                    format!("thread {thread} of {who} has unlocked its guard, and {why}"),
+                ))
+            })),
+            Err(Error::Lost { path, reason }) => {
+                let is_marked = |(_, mark): &(Observed, Mark)| mark.reason() == Some(*reason);
+                let ends = ending.of_path(path);
+                let is_so = as_world(|| ends.is_some_and(|ends| ends.nodes.iter().any(is_marked)));
+                let text = || format!("{path}: unlock says {reason:?}, and it is not marked so");
+                self.check(UNTRUE, is_so, text);
+            }
+            Err(Error::Unavailable { path, .. }) => {
+                let is_so = ending.of_path(path).is_some_and(|ends| !ends.was_lost);
+                let text = || format!("{path} was lost before, and unlock says {outcome:?}");
+                self.check(UNTRUE, is_so, text);
+            }
+            Err(Error::Several { failures }) => {
+                for failure in failures {
+                    self.unlocked(thread, ending, &Err(failure.clone()), may_fail);
+                }
+            }
+            Err(e) => self.check("wrong error", false, || format!("unlock: {e}")),
+        }
+    }
+}
+
+impl Seen {
+    /// A node that was not released must be kept, or go on with another guard.
+    fn is_held_by_nobody(
+        &self,
+        process: ProcessId,
+        thread: usize,
+        node: &Observed,
+    ) -> Option<String> {
+        let hold = self.holds.iter().find(|hold| hold.hold.is_same(node))?;
+        let place = self.setting.place(&hold.node.lock)?;
+        let goes_on = self.guards.iter().any(|guard| guard.hold.is_same(node))
+            || self.setting.kept(&hold.node.lock).is_some()
+            || self.is_used_by_others(process, thread, &place.path);
+        (!goes_on).then(|| format!("{} is held, and nobody has it", node.path))
+    }
+}
