@@ -57,7 +57,7 @@ pub const WEAKER: &[Weaker] = &[
         name: "delete_in_any_version",
         what: "a node with a common name is deleted in whatever version it has",
         edits: &[("answered", "Delete(Some(version))", "Delete(None)")],
-        found_in: &[("common names", "deleted")],
+        found_in: &[("common names", "deleted"), ("common names and leaders", "deleted")],
     },
     Weaker {
         name: "forgotten_by_time",
