@@ -90,7 +90,12 @@ impl Trace {
 
     pub(crate) fn note(&mut self, step: u64, now: u64, thread: Option<Tid>, text: &str) {
         self.mix(now);
-        text.bytes().for_each(|byte| self.mix(byte.into()));
+        for bytes in text.as_bytes().chunks(8) {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            self.mix(u64::from_le_bytes(word));
+        }
+        self.mix(text.len() as u64);
         for (wanted, count) in &mut self.counted {
             *count += u64::from(text.contains(wanted.as_str()));
         }

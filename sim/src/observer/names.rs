@@ -52,10 +52,15 @@ impl Node {
     /// A node whose name ends with a number; `None` if it belongs to no queue and to no leases.
     pub fn numbered(path: &str) -> Option<Node> {
         let (folder, child) = path.rsplit_once('/')?;
-        let (mode, number) = MARKS.iter().find_map(|(mark, mode)| {
-            let (_, number) = child.rsplit_once(mark)?;
-            Some((*mode, number.parse().ok()?))
-        })?;
+        // From the end: this is asked of each change, and a search for each mark would be slow.
+        let head = child.trim_end_matches(|last: char| last.is_ascii_digit());
+        let (_, number) = child.split_at(head.len());
+        let number = number.parse::<i64>().ok()?;
+        let (mode, number) =
+            MARKS.iter().find_map(|(mark, mode)| match head.strip_suffix(mark) {
+                Some(_) => Some((*mode, number)),
+                None => head.strip_suffix('-')?.ends_with(mark).then_some((*mode, -number)),
+            })?;
         Some(Node { lock: folder.to_owned(), mode, number })
     }
 

@@ -23,6 +23,9 @@ use self::asked::{Asked, Source};
 use self::play::Wish;
 use self::search::Search;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const USAGE: &str = "\
 tests/simulate --seconds N [--seed S] [--mode usual|drift] [--shrink-seconds N]
     Plays seeds; without --seed the first one is made from the time of day. The first seed that fails
