@@ -87,6 +87,7 @@ plans! {
     an_exclusive_lock_that_one_process_takes_again_and_again: [TOO_LONG, ": made"], [];
     answers_that_are_lost: [RESUMED, LAPSED], [];
     clocks_far_beyond_the_bound: [LAPSED, EXPIRED], ["overlaps", "refused_writes"];
+    exclusive_locks_on_followers_that_lag: ["fault: Lag"], ["refused"];
     creates_that_are_done_late: [DONE_LATE, RESUMED], [];
     handshakes_that_come_late: ["fault: LateHandshakes", DONE_LATE, RESUMED], [];
     hosts_that_sleep: ["fault: SleepHost", LAPSED, EXPIRED], ["refused_writes"];
@@ -94,6 +95,7 @@ plans! {
     logger_and_observer_that_block: ["fault: Block", " s ago)", LAPSED, RESUMED], [];
     nodes_that_an_operator_deletes: [DELETED, QUEUES_AGAIN], [];
     nodes_that_are_removed_twice: [TOO_LONG, "waiting until our earlier node is deleted"], [];
+    numbers_of_permits_on_followers_that_lag: ["fault: Lag"], ["refused"];
     outages_longer_than_the_session: [RESUMED, LAPSED], [];
     processes_that_stop_and_write_late: [LAPSED, EXPIRED], ["refused_writes"];
     sequence_numbers_that_are_used_up: ["carry no order any more"], [];

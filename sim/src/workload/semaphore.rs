@@ -1,5 +1,7 @@
 //! A `ZkSemaphore`, whose number of permits may be changed, and a `ZkSemaphoreMutex`.
 
+use std::time::Duration;
+
 use zk_mutex_simulated::{
     Error, ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard, ZkSession,
 };
@@ -10,6 +12,7 @@ use super::calls;
 use super::side_channel::News;
 use super::worker::Worker;
 use super::{Place, Recipe};
+use crate::between;
 use crate::observer::{Listed, Wish};
 
 pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore, place: &Place) {
@@ -17,7 +20,7 @@ pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore,
     let changes = most > permits;
     if changes && !worker.is_calm() && worker.one_in(10) {
         let number = if worker.one_in(6) { 0 } else { worker.rng.u32(1..=most) };
-        return change(worker, lock, place, number);
+        return change(worker, lock, place, number, most);
     }
     if worker.one_in(12) {
         return ask_for_one(worker, session, lock, place);
@@ -42,13 +45,28 @@ pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore,
     worker.end(view, permit, ZkPermit::unlock);
 }
 
-/// Changes the number of permits, and tells another client.
-fn change(worker: &mut Worker, lock: &ZkSemaphore, place: &Place, number: u32) {
+/// Changes the number of permits. A thread that has set it to 0 raises it again: all threads may
+/// wait by then, and none of them would change it before the storm is over.
+fn change(worker: &mut Worker, lock: &ZkSemaphore, place: &Place, number: u32, most: u32) {
+    set(worker, lock, place, number);
+    let mut is_raised = number > 0;
+    while !is_raised && !worker.is_calm() {
+        let pause = between(&mut worker.rng, Duration::from_millis(1), worker.job.longest_pause);
+        thread::sleep(pause);
+        let number = worker.rng.u32(1..=most);
+        is_raised = set(worker, lock, place, number);
+    }
+}
+
+/// Sets the number of permits, and tells another client. False if it is not known whether it is set.
+fn set(worker: &mut Worker, lock: &ZkSemaphore, place: &Place, number: u32) -> bool {
     let asked = worker.shared.observer.moment();
-    if worker.quick("set_permits", worker.step(), || lock.set_permits(number)).is_ok() {
+    let is_set = worker.quick("set_permits", worker.step(), || lock.set_permits(number)).is_ok();
+    if is_set {
         worker.shared.observer.has_permits(place, number, asked);
         worker.tells(News::Permits(number));
     }
+    is_set
 }
 
 /// Another client has told that it has set the number of permits: the number is asked for, by an

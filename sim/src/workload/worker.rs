@@ -24,7 +24,7 @@ const REMEMBERED: usize = 8;
 /// One thread of a process.
 pub(super) struct Worker {
     number: usize,
-    job: Job,
+    pub(super) job: Job,
     /// The lock that it uses, if it is one.
     using: Option<usize>,
     pub(super) shared: Shared,
