@@ -59,7 +59,15 @@ const OWN: &[&str] = &[
 const NEEDED: &[(&str, &[&str])] = &[
     (
         "queue",
-        &["cancel.rs", "limit.rs", "local/queue.rs", "scenarios/queue.rs", "signal.rs", "world.rs"],
+        &[
+            "cancel.rs",
+            "limit.rs",
+            "local/queue.rs",
+            "queue/name.rs",
+            "scenarios/queue.rs",
+            "signal.rs",
+            "world.rs",
+        ],
     ),
     (
         "notifier",

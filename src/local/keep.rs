@@ -4,9 +4,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::lock::LocalHold;
 use crate::clock::BootTime;
-use crate::queue::name;
+use crate::queue::{EndBy, HeldNode, name};
 use crate::session::generation::{Folder, FolderWatch, Generation};
 use crate::world::Mutex;
 
@@ -20,7 +19,7 @@ pub(super) struct Keeper {
 #[derive(Default)]
 struct KeepState {
     /// The hold that no thread has at present, and until when it is kept.
-    kept: Option<(Arc<LocalHold>, BootTime)>,
+    kept: Option<(Arc<HeldNode>, BootTime)>,
     watch: Others,
     /// The number of the session in which the timers are set: they end with it.
     timers_of: u64,
@@ -50,8 +49,8 @@ impl Keeper {
     /// Whether no other contender for this hold's lock is known. From now on the lock's children
     /// are watched. Without that watch the threads of this process could pass the lock on among
     /// themselves for ever, and no other process would get it.
-    pub(super) fn is_alone(self: &Arc<Self>, local_hold: &LocalHold) -> bool {
-        let node = local_hold.node.path();
+    pub(super) fn is_alone(self: &Arc<Self>, held_node: &HeldNode) -> bool {
+        let node = held_node.path();
         let mut state = self.state.lock();
         match &state.watch {
             Others::Contended(of) if of == node => return false,
@@ -63,8 +62,7 @@ impl Keeper {
         let this = Arc::downgrade(self);
         let on_folder =
             move |folder: Folder<'_>| this.upgrade().is_some_and(|this| this.changed(&folder));
-        local_hold
-            .node
+        held_node
             .generation()
             .watch_folder(FolderWatch::new(self.dir.clone(), Box::new(on_folder)));
         true
@@ -72,17 +70,17 @@ impl Keeper {
 
     /// Keeps a hold that its last thread has let go and that was alone a moment ago. False: another
     /// contender has appeared since.
-    pub(super) fn put(self: &Arc<Self>, local_hold: &Arc<LocalHold>, keep: Duration) -> bool {
-        let generation = local_hold.node.generation();
+    pub(super) fn put(self: &Arc<Self>, held_node: &Arc<HeldNode>, keep: Duration) -> bool {
+        let generation = held_node.generation();
         let until = BootTime::now() + keep;
         let mut state = self.state.lock();
         // The watch fires once. If another contender appeared between `is_alone` and here, the
         // watch has fired already. Without this check the node would be kept for its whole time,
         // and the other contender would wait for it.
-        if matches!(&state.watch, Others::Contended(of) if of == local_hold.node.path()) {
+        if matches!(&state.watch, Others::Contended(of) if of == held_node.path()) {
             return false;
         }
-        state.kept = Some((local_hold.clone(), until));
+        state.kept = Some((held_node.clone(), until));
         let needs_timer = state.needs_timer(generation.number, until);
         drop(state);
         if needs_timer {
@@ -92,15 +90,15 @@ impl Keeper {
     }
 
     /// The kept hold, if there is one, for a thread of this process.
-    pub(super) fn take(&self) -> Option<Arc<LocalHold>> {
-        self.state.lock().kept.take().map(|(local_hold, _)| local_hold)
+    pub(super) fn take(&self) -> Option<Arc<HeldNode>> {
+        self.state.lock().kept.take().map(|(held_node, _)| held_node)
     }
 
     /// Lets a kept hold go.
     pub(super) fn let_go(&self) {
-        if let Some(local_hold) = self.take() {
+        if let Some(held_node) = self.take() {
             // The delete goes on in the background; no caller waits for its outcome.
-            let _ = local_hold.node.begin_release(false);
+            let _ = held_node.begin_release(EndBy::Drop);
         }
     }
 

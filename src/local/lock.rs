@@ -1,10 +1,55 @@
 //! A lock as one process sees it. Its threads take turns, and the thread whose turn it is goes
 //! through the queue at the server. A thread may hand its hold to the next thread, or leave it to
 //! be kept for one that comes later; neither costs a round trip.
+//!
+//! # Who gives the turn on
+//!
+//! When a thread holds the lock, the local queue notes with which node (`TurnPhase::Held`). From
+//! then on that turn ends by the name of that node, and under the queue's mutex. Three do this:
+//!
+//! * **The holder**, when the last guard of its hold ends, or when it gives up its lost guards. It
+//!   hands the node and the turn to the next thread (`LocalQueue::pass`). Or it leaves the node to
+//!   the keeper or begins its delete, and ends the turn after that (`LocalQueue::end_hold`).
+//! * **The loss**, whichever thread finds it: the supervisor when the lease or the hold's own time
+//!   ends, the event loop when the node is gone, or a thread that asks whether it holds the lock.
+//!   That thread marks the node as lost, and then calls `on_loss`, once, under no lock.
+//! * **A thread that has just noted its node** and finds that mark (`Turn::becomes_hold`).
+//!
+//! A turn that nobody ends is the worst outcome: no thread of the process gets the lock until the
+//! process ends. A turn that is ended twice gives a second thread the turn while the first one
+//! still has it. Then both are contenders at the server, and `try_lock` and the order of the
+//! threads are wrong. So in each order of events exactly one of the three must end it:
+//!
+//! * *Released, then lost.* The release takes the node out of the lease, so the loss is not told.
+//!   If the mark was set before that, `on_loss` may come at any later time. The queue then has no
+//!   node noted, or another one, and nothing happens.
+//! * *Lost, then released.* The loss ends the turn, although the guard lives on. The release does
+//!   not find its node noted, and ends nothing: the next thread may hold the lock by then.
+//! * *Marked, released, told.* The holder does not leave the turn to the loss. Otherwise a thread
+//!   that drops its lost guard, and tries again before the loss is told, would find the lock taken,
+//!   by nobody but itself.
+//! * *Handed over, then lost.* The queue has noted no node from `pass` until the next thread notes
+//!   the same one. If the loss comes in between, it finds nothing to end. But the mark is there by
+//!   then, so the next thread finds it, and ends the turn itself.
+//! * *Lost, then handed over.* `pass` does not find the node noted, and hands over nothing.
+//! * *Kept.* The thread that leaves a node to the keeper still has the turn, so no thread can take
+//!   the node out before that turn ends. If a loss ends it first, another thread may note this node
+//!   before the first one calls `end_hold`, which then ends the turn of that other thread. No harm
+//!   is done: the node is lost for good, so that thread gives its turn up in any case.
+//! * *The time of a hold ends during its release.* The release takes the bound away (`bind`). If it
+//!   has passed by then, the node is marked and the loss told at once, on this thread: the node is
+//!   neither handed over nor kept. If not, no timer finds the bound any more.
+//! * *A guard is leaked* (`mem::forget`). No release ever comes, so only a loss ends the turn. As
+//!   long as the lease lasts, the lock is held.
+//! * *A forked child* ends no turn. It has no supervisor and no event loop; each call and each drop
+//!   of a guard asks first whether it is in the child, and touches no queue there, whose mutex may
+//!   be locked for ever; and `is_held` says no without marking anything.
+//!
+//! Two threads that have one node after each other are not told apart by its name. They need not
+//! be: after `pass` the first one never names the node again, and a loss concerns whoever has it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::keep::Keeper;
 use super::queue::{LocalQueue, Wants};
@@ -13,24 +58,17 @@ use crate::error::Result;
 use crate::queue::HoldBounds;
 use crate::queue::OnLoss;
 use crate::queue::name::Kind;
-use crate::queue::{Callbacks, HeldNode, Queue, Release, Request};
+use crate::queue::settings::Settings;
+use crate::queue::{Callbacks, EndBy, HeldNode, Queue, Release, Request};
 use crate::session::notifier::WatchRegistry;
-use crate::world::atomic::{AtomicU64, Ordering};
 
 /// What all locks of one path on one session share. `S` is a hold that several threads can share.
 pub(crate) struct LocalLock<S = Infallible> {
     pub(crate) queue: Queue,
-    pub(crate) turns: Arc<LocalQueue<Arc<LocalHold>, S>>,
+    pub(crate) turns: Arc<LocalQueue<Arc<HeldNode>, S>>,
     keeper: Arc<Keeper>,
     /// Notified when a hold of one thread is lost, whichever thread has it by then.
     pub(crate) losses: Arc<WatchRegistry<()>>,
-}
-
-/// A hold that one thread has at a time. `turn` is the number of that thread's turn, which changes
-/// at each hand-over.
-pub(crate) struct LocalHold {
-    pub(crate) node: HeldNode,
-    turn: Arc<AtomicU64>,
 }
 
 impl<S: Send + 'static> LocalLock<S> {
@@ -47,31 +85,30 @@ impl<S: Send + 'static> LocalLock<S> {
         request: &Request<'_>,
         kind: Kind,
         is_held_here: &dyn Fn() -> bool,
-    ) -> Result<Option<Arc<LocalHold>>> {
+    ) -> Result<Option<Arc<HeldNode>>> {
         loop {
             let (turn, handed) = match self.turns.turn(request, Wants::All, is_held_here)? {
                 Some(Admission::Turn(turn, handed)) => (turn, handed),
                 Some(Admission::Share(_)) => continue, // never: this thread wants no share
                 None => return Ok(None),
             };
-            if let Some(local_hold) = handed.or_else(|| self.keeper.take()) {
-                if local_hold.is_taken_over(turn.number) {
-                    turn.becomes_hold();
-                    return Ok(Some(local_hold));
+            if let Some(node) = handed.or_else(|| self.keeper.take()) {
+                if let Err(turn) = turn.becomes_hold(&node) {
+                    // The hold was lost on its way here or while it was kept. The loss may have
+                    // ended this thread's turn too, so this thread waits for another one.
+                    drop(node);
+                    drop(turn);
+                    continue;
                 }
-                // The hold was lost on its way here or while it was kept. The loss may have ended
-                // this thread's turn too, so this thread waits for another one.
-                drop(local_hold);
-                continue;
+                node.hand_over();
+                return Ok(Some(node));
             }
-            let turn_of_hold = Arc::new(AtomicU64::new(turn.number));
-            let on_loss = || {
+            let on_loss = |node| {
                 // The loss ends the turn, even if the guard lives on: a lost hold must not keep
                 // other threads of this process from the lock.
-                let (turns, turn, losses) =
-                    (self.turns.clone(), turn_of_hold.clone(), self.losses.clone());
+                let (turns, losses) = (self.turns.clone(), self.losses.clone());
                 Box::new(move || {
-                    turns.leave(turn.fetch_add(0, Ordering::AcqRel));
+                    turns.end_hold(node);
                     losses.notify(&(), true);
                 }) as OnLoss
             };
@@ -81,24 +118,23 @@ impl<S: Send + 'static> LocalLock<S> {
             let Some(node) = self.queue.acquire(request, kind, &callbacks)? else {
                 return Ok(None);
             };
-            turn.becomes_hold();
-            return Ok(Some(Arc::new(LocalHold { node, turn: turn_of_hold })));
+            drop(turn.becomes_hold(&node)); // if it is lost by now, the turn ends here
+            return Ok(Some(Arc::new(node)));
         }
     }
 
     /// Ends a thread's hold. The hold goes to the thread that has waited longest, if its node has
-    /// been first for less than `hand_over` and nobody asked for the lock. Otherwise it is kept for
-    /// `keep`, if no other contender is in the queue. Otherwise its node is deleted; with `wait`,
-    /// the caller can wait for the server's answer to that.
+    /// been first for less than the lock's `hand_over` and nobody asked for the lock. Otherwise it
+    /// is kept for `keep`, if no other contender is in the queue. Otherwise its node is deleted.
     pub(crate) fn release(
         &self,
-        local_hold: &Arc<LocalHold>,
-        (hand_over, keep): (Duration, Duration),
-        wait: bool,
+        node: &Arc<HeldNode>,
+        settings: &Settings,
+        end_by: EndBy,
     ) -> Release {
-        let (node, turn) = (&local_hold.node, local_hold.turn.load(Ordering::Acquire));
         if node.loss().is_none() {
-            let is_kept = !keep.is_zero() && self.keeper.is_alone(local_hold);
+            let Settings { hand_over, keep, .. } = *settings;
+            let is_kept = !keep.is_zero() && self.keeper.is_alone(node);
             // This is read after `is_alone`: from then on the keeper is notified of a request to
             // let go.
             if !node.state().is_revoked() {
@@ -108,47 +144,29 @@ impl<S: Send + 'static> LocalLock<S> {
                 let is_lost = node.loss().is_some();
                 let is_kept = is_kept && !is_lost;
                 let goes_on = is_kept || node.age() < hand_over && !is_lost;
-                if goes_on && self.turns.pass(turn, local_hold.clone()).is_ok() {
-                    return Release::of_guard_only(node, false);
+                if goes_on && self.turns.pass(node.key(), node.clone()).is_ok() {
+                    return Release::of_guard_only(node, EndBy::Drop);
                 }
                 // The keeper gets the hold before the turn ends, so that the next thread finds it
                 // there.
-                if is_kept && self.keeper.put(local_hold, keep) {
-                    self.turns.leave(turn);
-                    return Release::of_guard_only(node, false);
+                if is_kept && self.keeper.put(node, keep) {
+                    self.turns.end_hold(node.key());
+                    return Release::of_guard_only(node, EndBy::Drop);
                 }
             }
         }
+        self.end(node, end_by)
+    }
+
+    /// Ends a thread's hold, which goes to no other thread of this process: its node is deleted.
+    pub(crate) fn end(&self, node: &HeldNode, end_by: EndBy) -> Release {
         // The delete is sent before the next thread's create.
-        let release = node.begin_release(wait);
-        self.turns.leave(turn);
+        let release = node.begin_release(end_by);
+        self.turns.end_hold(node.key());
         release
     }
 
     pub(crate) fn describe(&self) -> &'static str {
         self.turns.describe()
-    }
-}
-
-impl LocalHold {
-    /// Another thread takes the hold over, with its turn. False: the hold is lost.
-    ///
-    /// A loss marks the hold first, and then reads its turn, by a `fetch_add` of 0, and ends that
-    /// turn. Of the swap here and that `fetch_add` one is first. If the swap is first, the loss finds
-    /// this turn and ends it. If the `fetch_add` is first, this thread finds the mark. A store here,
-    /// or a load there, could both miss what the other thread has just written: the hold would be
-    /// lost and keep its turn, and no other thread of this process would get the lock until the guard
-    /// is dropped.
-    ///
-    /// The loss leaves the number where it is: a thread may drop its guard before the loss has ended
-    /// the turn, and ends the turn itself then. Otherwise its next `try_lock` would find that the
-    /// lock is taken, by nobody but itself.
-    fn is_taken_over(&self, turn: u64) -> bool {
-        self.turn.swap(turn, Ordering::AcqRel);
-        let is_held = self.node.is_held();
-        if is_held {
-            self.node.hand_over();
-        }
-        is_held
     }
 }

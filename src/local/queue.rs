@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use crate::limit::{Ended, Limit};
+use crate::queue::name::NodeKey;
 use crate::world::{Instant, Mutex, Sender, bounded};
 
 /// `H` is a hold that one thread hands to the next, `S` a hold that several threads can share.
@@ -54,8 +55,8 @@ pub(crate) enum TurnPhase {
     Requesting,
     /// The server has shown somebody ahead.
     Blocked,
-    /// It holds the lock.
-    Held,
+    /// It holds the lock, with this node.
+    Held(NodeKey),
 }
 
 /// How a wait for the turn ended. `contended`: during the wait somebody held the lock, or was ahead
@@ -85,6 +86,20 @@ impl<H, S> Default for LocalQueue<H, S> {
             next: 0,
             queue: VecDeque::new(),
         }))
+    }
+}
+
+impl<H, S> QueueState<H, S> {
+    /// Ends the turn, and gives it to the thread that has waited longest.
+    fn pass_turn_on(&mut self) {
+        self.phase = TurnPhase::Requesting;
+        while let Some(waiter) = self.queue.pop_front() {
+            if waiter.sender.try_send(Message::Turn(None)).is_ok() {
+                self.occupant = Some(waiter.number);
+                return;
+            }
+        }
+        self.occupant = None;
     }
 }
 
@@ -155,25 +170,26 @@ impl<H, S> LocalQueue<H, S> {
     /// Ends the turn and passes it on. Nothing happens if the turn is over.
     pub(crate) fn leave(&self, number: u64) {
         let mut state = self.0.lock();
-        if state.occupant != Some(number) {
-            return;
+        if state.occupant == Some(number) {
+            state.pass_turn_on();
         }
-        state.phase = TurnPhase::Requesting;
-        while let Some(waiter) = state.queue.pop_front() {
-            if waiter.sender.try_send(Message::Turn(None)).is_ok() {
-                state.occupant = Some(waiter.number);
-                return;
-            }
-        }
-        state.occupant = None;
     }
 
-    /// Ends the turn, and hands the hold to the thread that has waited longest. If no thread waits,
-    /// or that one wants a share, or the turn is over, the hold comes back and the turn stays as it
-    /// is.
-    pub(crate) fn pass(&self, number: u64, handed: H) -> Result<(), H> {
+    /// Ends the turn of the thread that holds the lock with this node, and passes it on. Nothing
+    /// happens if no thread does.
+    pub(crate) fn end_hold(&self, node: NodeKey) {
         let mut state = self.0.lock();
-        if state.occupant != Some(number) {
+        if state.phase == TurnPhase::Held(node) {
+            state.pass_turn_on();
+        }
+    }
+
+    /// Ends the turn of the thread that holds the lock with this node, and hands the hold to the
+    /// thread that has waited longest. If no thread waits, or that one wants a share, or no thread
+    /// holds the lock with this node, the hold comes back and the turn stays as it is.
+    pub(crate) fn pass(&self, node: NodeKey, handed: H) -> Result<(), H> {
+        let mut state = self.0.lock();
+        if state.phase != TurnPhase::Held(node) {
             return Err(handed);
         }
         let mut handed = handed;
@@ -236,7 +252,7 @@ impl<H, S> LocalQueue<H, S> {
     pub(crate) fn describe(&self) -> &'static str {
         match self.phase() {
             None => "<unlocked here>",
-            Some(TurnPhase::Held) => "<locked here>",
+            Some(TurnPhase::Held(_)) => "<locked here>",
             Some(_) => "<waiting>",
         }
     }
@@ -268,6 +284,13 @@ mod tests {
         }
     }
 
+    /// The thread with this turn holds the lock, with this node.
+    fn holds(t: &LocalQueue<&'static str, &'static str>, number: u64) -> NodeKey {
+        let node = (1, number as i64);
+        t.set_phase(number, TurnPhase::Held(node));
+        node
+    }
+
     fn wait_for(t: &LocalQueue<&'static str, &'static str>, waiters: usize) {
         while t.0.lock().queue.len() < waiters {
             std::thread::yield_now();
@@ -276,7 +299,7 @@ mod tests {
 
     #[test]
     fn threads_get_the_turn_and_the_hold_in_the_order_in_which_they_came() {
-        let t = Arc::new(LocalQueue::<_, &str>::default());
+        let t = Arc::new(LocalQueue::<&str, &str>::default());
         let (first, _) = turn(&t, &Limit::NONE);
         let (order, seen) = bounded(8);
         let threads: Vec<_> = (0..5)
@@ -285,14 +308,14 @@ mod tests {
                 let thread = std::thread::spawn(move || {
                     let (number, handed) = turn(&here, &Limit::NONE);
                     order.send((i, handed)).unwrap();
-                    assert_eq!(here.pass(number, "handed").is_err(), i == 4);
+                    assert_eq!(here.pass(holds(&here, number), "handed").is_err(), i == 4);
                     here.leave(number);
                 });
                 wait_for(&t, i + 1);
                 thread
             })
             .collect();
-        assert_eq!(t.pass(first, "handed"), Ok(()));
+        assert_eq!(t.pass(holds(&t, first), "handed"), Ok(()));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(
             seen.try_iter().collect::<Vec<_>>(),
@@ -307,7 +330,7 @@ mod tests {
     fn a_turn_that_is_passed_on_is_no_hold_yet() {
         let t = LocalQueue::<&str, &str>::default();
         let (first, _) = turn(&t, &Limit::NONE);
-        t.set_phase(first, TurnPhase::Held);
+        holds(&t, first);
         std::thread::scope(|s| {
             let next = s.spawn(|| turn(&t, &Limit::NONE));
             wait_for(&t, 1);
@@ -344,7 +367,7 @@ mod tests {
     fn a_turn_says_whether_anybody_held_the_lock_before() {
         let t = LocalQueue::<&str, &str>::default();
         let (number, _) = turn(&t, &Limit::NONE);
-        t.set_phase(number, TurnPhase::Held);
+        holds(&t, number);
         std::thread::scope(|s| {
             let next = s.spawn(|| {
                 matches!(
@@ -367,7 +390,7 @@ mod tests {
                 matches!(t.enter(true, Wants::All, &Limit::NONE, &never_looks), TurnOutcome::Busy)
             });
             wait_for(&t, 1);
-            t.set_phase(number, TurnPhase::Held);
+            holds(&t, number);
             assert!(one.join().unwrap());
         });
         assert!(matches!(t.enter(true, Wants::All, &Limit::NONE, &never_looks), TurnOutcome::Busy));
@@ -429,16 +452,19 @@ mod tests {
             token.cancel();
             assert!(waiter.join().unwrap());
         });
-        assert_eq!(t.pass(number, "back"), Err("back"));
+        assert_eq!(t.pass(holds(&t, number), "back"), Err("back"));
     }
 
     #[test]
     fn a_turn_that_a_loss_has_ended_is_not_ended_twice() {
         let t = LocalQueue::<&str, &str>::default();
         let (old, _) = turn(&t, &Limit::NONE);
-        t.leave(old);
+        let lost = holds(&t, old);
+        t.end_hold(lost);
         let (new, _) = turn(&t, &Limit::NONE);
-        assert_eq!(t.pass(old, "late"), Err("late"));
+        holds(&t, new);
+        assert_eq!(t.pass(lost, "late"), Err("late"));
+        t.end_hold(lost);
         t.leave(old);
         assert!(matches!(
             t.enter(false, Wants::All, &Limit::after(Duration::ZERO), &never_looks),
@@ -463,7 +489,7 @@ mod tests {
             wait_for(&t, 1);
             let writer = s.spawn(|| turn(&t, &Limit::NONE).1);
             wait_for(&t, 2);
-            assert_eq!(t.pass(number, "handed"), Err("handed"));
+            assert_eq!(t.pass(holds(&t, number), "handed"), Err("handed"));
             t.leave(number);
             assert_eq!((reader.join().unwrap(), writer.join().unwrap()), (None, None));
         });

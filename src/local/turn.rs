@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::queue::{LocalQueue, TurnOutcome, TurnPhase, Wants};
 use crate::error::{Error, Result};
-use crate::queue::Request;
+use crate::queue::{HeldNode, Request};
 use crate::session::SessionState;
 use crate::wait::Mode;
 use crate::world::Instant;
@@ -18,7 +18,7 @@ use crate::world::Instant;
 /// A thread's turn. Its drop gives the turn to the next thread, unless the turn became a hold.
 pub(crate) struct Turn<'a, H, S> {
     queue: &'a Arc<LocalQueue<H, S>>,
-    pub(crate) number: u64,
+    number: u64,
 }
 
 /// What a wait for a turn led to.
@@ -45,7 +45,7 @@ impl<H, S> LocalQueue<H, S> {
             if let Some(lasted) = lasted {
                 let (path, seconds) = (&settings.path, lasted.as_secs());
                 let ahead = match self.phase() {
-                    Some(TurnPhase::Held) => "holds it",
+                    Some(TurnPhase::Held(_)) => "holds it",
                     _ => "is ahead, and waits at the server",
                 };
                 warn!("{path}: waiting for {seconds} s; another thread of this process {ahead}");
@@ -76,7 +76,7 @@ impl<H, S> LocalQueue<H, S> {
                 // whether that thread gets the lock, or somebody ahead of it. As long as that
                 // thread's requests have no answer, no server has said so.
                 let is_answered =
-                    || matches!(self.phase(), Some(TurnPhase::Held | TurnPhase::Blocked));
+                    || matches!(self.phase(), Some(TurnPhase::Held(_) | TurnPhase::Blocked));
                 if request.mode == Mode::Wait || is_answered() {
                     request.contended_until_now();
                 }
@@ -121,10 +121,23 @@ impl<H, S> Turn<'_, H, S> {
         self.queue.share(self.number, share)
     }
 
-    /// The thread holds the lock now. It keeps its turn until the hold ends.
-    pub(crate) fn becomes_hold(self) {
-        self.queue.set_phase(self.number, TurnPhase::Held);
+    /// The thread holds the lock now, with `node`. It keeps its turn until the hold ends. The turn
+    /// comes back if the node is lost.
+    ///
+    /// A loss marks the node first, and then ends the turn of the thread that holds it
+    /// (`LocalQueue::end_hold`). Here it is the other way round: the turn gets the node first, and
+    /// then the mark is looked for. So the loss finds this turn and ends it, or this thread finds
+    /// the mark. If the mark were looked for first, both could miss what the other has just done:
+    /// the hold would be lost and keep its turn, and no other thread of this process would get the
+    /// lock until the guard is dropped. (The comment at the top of `local/lock.rs` has all orders of
+    /// events.)
+    pub(crate) fn becomes_hold(self, node: &HeldNode) -> std::result::Result<(), Self> {
+        self.queue.set_phase(self.number, TurnPhase::Held(node.key()));
+        if !node.is_held() {
+            return Err(self);
+        }
         std::mem::forget(self);
+        Ok(())
     }
 }
 

@@ -286,7 +286,7 @@ impl QueueAttempt<'_> {
     fn grant(&self, contender: &mut ContenderNode) -> Step<HeldNode> {
         let generation = contender.generation.clone();
         let path = contender.path.clone();
-        let grant = || contender.grant((self.callbacks.on_loss)());
+        let grant = || contender.grant(self.callbacks.on_loss);
         self.request.grant(&generation, &self.notifier, OWN, grant, || own_gone(&path))
     }
 

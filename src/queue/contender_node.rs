@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::held_node::{HeldNode, NewNode};
 use super::held_state::OnLoss;
+use super::name::NodeKey;
 use crate::session::generation::{Generation, Listed, Removal};
 use crate::session::lease::Refused;
 use crate::session::leased_node::NodeWatch;
@@ -51,7 +52,10 @@ impl ContenderNode {
     }
 
     /// Makes the node a held one, if the lease is fresh.
-    pub(crate) fn grant(&mut self, on_loss: OnLoss) -> Result<HeldNode, Refused> {
+    pub(crate) fn grant(
+        &mut self,
+        on_loss: &dyn Fn(NodeKey) -> OnLoss,
+    ) -> Result<HeldNode, Refused> {
         let node = NewNode {
             path: &self.path,
             is_fixed: false,

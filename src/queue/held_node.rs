@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::held_state::{HeldState, HoldBounds, OnLoss};
+use super::name::NodeKey;
 use super::request::error;
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, LossReason, Result};
@@ -34,6 +35,15 @@ pub(crate) struct HeldNode {
     is_released: AtomicBool,
 }
 
+/// How a guard ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndBy {
+    /// By a drop, which waits for nothing.
+    Drop,
+    /// By `unlock`, which waits for the outcome.
+    Unlock,
+}
+
 /// The end of a guard, begun but not waited for: several guards can be ended before the first wait.
 #[must_use = "the caller must learn the outcome"]
 pub(crate) struct Release {
@@ -58,14 +68,15 @@ pub(crate) struct NewNode<'a> {
 }
 
 impl HeldNode {
-    /// Makes the node a held one, if the lease is fresh. `on_loss` is called if it is lost.
+    /// Makes the node a held one, if the lease is fresh. `on_loss` makes the function that runs if
+    /// the node with this key is lost.
     pub(crate) fn grant(
         generation: &Arc<Generation>,
         node: NewNode<'_>,
-        on_loss: OnLoss,
+        on_loss: &dyn Fn(NodeKey) -> OnLoss,
     ) -> StdResult<Self, Refused> {
         let NewNode { path, is_fixed, czxid, watch, data, removal } = node;
-        let state = HeldState::new(generation, path, on_loss);
+        let state = HeldState::new(generation, path, on_loss((generation.number, czxid)));
         let make = if is_fixed { LeasedNode::fixed } else { LeasedNode::new };
         let leased = make(path.to_owned(), czxid, watch, Box::new(state.clone()));
         generation.grant(&leased)?;
@@ -101,6 +112,10 @@ impl HeldNode {
     /// The node's full path.
     pub(crate) fn path(&self) -> &str {
         self.leased.path()
+    }
+
+    pub(crate) fn key(&self) -> NodeKey {
+        (self.generation.number, self.leased.czxid())
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -189,24 +204,23 @@ impl HeldNode {
         self.release();
     }
 
-    /// Lets the lock go; its node is deleted, whatever happens. With `wait`, the caller can wait
-    /// for the outcome.
-    pub(crate) fn begin_release(&self, wait: bool) -> Release {
-        self.begin_release_with(&[], wait)
+    /// Lets the lock go; its node is deleted, whatever happens.
+    pub(crate) fn begin_release(&self, end_by: EndBy) -> Release {
+        self.begin_release_with(&[], end_by)
     }
 
     /// The same for this node and `others` of the same session. All deletes are sent before the
     /// first outcome is waited for.
-    pub(crate) fn begin_release_with(&self, others: &[HeldNode], wait: bool) -> Release {
+    pub(crate) fn begin_release_with(&self, others: &[HeldNode], end_by: EndBy) -> Release {
         let all = || iter::once(self).chain(others);
         let loss = all().find_map(HeldNode::loss);
         let mut deleted = Vec::new();
         for held_node in all() {
             held_node.let_go();
             let (generation, removal) = (&held_node.generation, held_node.removal.clone());
-            match wait {
-                true => deleted.push(generation.remove_and_tell(removal)),
-                false => generation.remove(removal),
+            match end_by {
+                EndBy::Unlock => deleted.push(generation.remove_and_tell(removal)),
+                EndBy::Drop => generation.remove(removal),
             }
         }
         Release { loss, deleted, limit: Limit::after(self.generation.operation_timeout()) }
@@ -236,10 +250,10 @@ impl Drop for HeldNode {
 
 impl Release {
     /// The end of a guard whose node stays: a nested guard, a shared one, or one whose lock was
-    /// handed over. Only if the caller wants to `wait` is it read whether the lock was lost: that
-    /// takes a clock and a lock, and most nested guards are just dropped.
-    pub(crate) fn of_guard_only(held_node: &HeldNode, wait: bool) -> Self {
-        let loss = if wait { held_node.loss() } else { None };
+    /// handed over. Only for an `unlock` is it read whether the lock was lost: that takes a clock
+    /// and a lock, and most nested guards are just dropped.
+    pub(crate) fn of_guard_only(held_node: &HeldNode, end_by: EndBy) -> Self {
+        let loss = if end_by == EndBy::Unlock { held_node.loss() } else { None };
         Release { loss, deleted: Vec::new(), limit: Limit::NONE }
     }
 
@@ -286,6 +300,7 @@ impl NewNode<'_> {
 mod tests {
     use super::*;
     use crate::ZkSession;
+    use crate::queue::Callbacks;
     use crate::world::bounded;
     use zk_test_server::TestServer;
 
@@ -305,7 +320,8 @@ mod tests {
         let server = TestServer::start().unwrap();
         let session = ZkSession::connect(&server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
-        let held = HeldNode::grant(&generation, NewNode::named("/l/n"), Box::new(|| ())).unwrap();
+        let held =
+            HeldNode::grant(&generation, NewNode::named("/l/n"), Callbacks::NONE.on_loss).unwrap();
         held.ask_for_watch();
         assert_ne!(held.leased().watch(), NodeWatch::Unset);
     }

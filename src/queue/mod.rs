@@ -21,7 +21,7 @@ pub(crate) mod tally;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-pub(crate) use self::held_node::{HeldNode, NewNode, Release};
+pub(crate) use self::held_node::{EndBy, HeldNode, NewNode, Release};
 use self::held_state::REVOKE_MESSAGE;
 pub use self::held_state::RevokeSignal;
 pub(crate) use self::held_state::{HoldBounds, OnLoss};

@@ -87,6 +87,11 @@ const MARKS: [(&str, Layout, Kind); 6] = [
     ("__rlock__", Layout::Kazoo, Kind::Read),
 ];
 
+/// Which node of ours this is: the number of its session (`Generation::number`), and its czxid.
+/// Within a session zxids only grow, so no two nodes that were created have the same. The read node
+/// of a downgrade has the key of the write that it continues, and no turn (`local/lock.rs`).
+pub(crate) type NodeKey = (u64, i64);
+
 /// Curator's `ProtectedUtils.PROTECTED_PREFIX`; go-zookeeper uses it too.
 const PROTECTED: &str = "_c_";
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::Contender;
 use super::held_node::HeldNode;
 use super::held_state::OnLoss;
+use super::name::NodeKey;
 use super::settings::Settings;
 use crate::error::{Cause, Error, Result};
 use crate::limit::{Ended, Limit, Overlong};
@@ -57,8 +58,8 @@ pub(crate) struct Callbacks<'a> {
     /// Called with true when the server shows somebody ahead, and with false when that is not known
     /// any more.
     pub(crate) on_blocked: &'a dyn Fn(bool),
-    /// Makes the function that runs if the lock is lost.
-    pub(crate) on_loss: &'a dyn Fn() -> OnLoss,
+    /// Makes the function that runs if the node with this key is lost.
+    pub(crate) on_loss: &'a dyn Fn(NodeKey) -> OnLoss,
     /// Called with the error with which a request that never gives up would have ended if it did,
     /// because it has made no progress for as long as the retry policy allows to others.
     pub(crate) on_trouble: &'a dyn Fn(&Error),
@@ -68,7 +69,7 @@ impl Callbacks<'static> {
     pub(crate) const NONE: Self = Callbacks {
         on_id: &|_| (),
         on_blocked: &|_| (),
-        on_loss: &|| Box::new(|| ()),
+        on_loss: &|_| Box::new(|| ()),
         on_trouble: &|_| (),
     };
 }
@@ -548,7 +549,7 @@ mod tests {
             let grant = || {
                 let watch = NodeWatch::On(generation.epoch());
                 let node = NewNode { watch, ..NewNode::named(path) };
-                let held = HeldNode::grant(&generation, node, Box::new(|| ()))?;
+                let held = HeldNode::grant(&generation, node, Callbacks::NONE.on_loss)?;
                 notifier.notify(events);
                 Ok(held)
             };

@@ -302,7 +302,7 @@ fn one(is_reported: bool) -> u64 {
 mod tests {
     use super::*;
     use crate::ZkSession;
-    use crate::queue::NewNode;
+    use crate::queue::{Callbacks, NewNode};
     use zk_test_server::TestServer;
 
     /// The node is lost between its grant and the end of the call, when no hold is counted on it
@@ -312,7 +312,8 @@ mod tests {
         let server = TestServer::start().unwrap();
         let session = ZkSession::connect(&server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
-        let held = HeldNode::grant(&generation, NewNode::named("/l/n"), Box::new(|| ())).unwrap();
+        let held =
+            HeldNode::grant(&generation, NewNode::named("/l/n"), Callbacks::NONE.on_loss).unwrap();
         let label = LockLabel { recipe: "mutex", name: String::new(), path: "/l".into() };
         let tally = LockTally::new(label, None);
         let taken = tally.count(&Call::new("lock"), |tally| {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::error::{Error, LossReason, Result};
 use crate::fencing::FencingToken;
 use crate::queue::RevokeSignal;
-use crate::queue::{HeldNode, Release};
+use crate::queue::{EndBy, HeldNode, Release};
 use crate::session::LostSignal;
 use crate::world::{Instant, OnceLock};
 
@@ -37,9 +37,8 @@ pub(crate) trait Hold: Send + Sync {
         self.node().hand_overs()
     }
 
-    /// Ends one guard, without waiting for anything. With `wait`, the caller can wait for the
-    /// outcome.
-    fn release(&self, wait: bool) -> Release;
+    /// Ends one guard, without waiting for anything.
+    fn release(&self, end_by: EndBy) -> Release;
 }
 
 /// A hold of a lock. Every guard derefs to it.
@@ -314,10 +313,10 @@ impl Held {
         self.is_released = true;
         let hold = self.hold.clone();
         let release = if self.is_forked() {
-            Release::of_guard_only(hold.node(), true)
+            Release::of_guard_only(hold.node(), EndBy::Unlock)
         } else {
             self.silence();
-            hold.release(true)
+            hold.release(EndBy::Unlock)
         };
         // If several nodes were lost one after the other, this is the reason that `check` gave.
         let first = self.signals.get().and_then(|signals| signals.lost.get()?.reason());
@@ -369,7 +368,7 @@ impl Drop for Held {
         if !self.is_released && !is_kept {
             self.silence();
             // An error is logged: a drop cannot return it.
-            let _ = self.hold.release(false);
+            let _ = self.hold.release(EndBy::Drop);
         }
     }
 }

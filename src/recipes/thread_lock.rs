@@ -3,10 +3,9 @@
 //! is such a lock, and so is a [`ZkMutex`](crate::ZkMutex), which nobody reads.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use crate::error::{Cause, Error, Result};
-use crate::local::lock::{LocalHold, LocalLock};
+use crate::local::lock::LocalLock;
 use crate::local::queue::Wants;
 use crate::local::reentry::{Nested, Reentry};
 use crate::local::registry::Shared;
@@ -16,7 +15,7 @@ use crate::queue::HoldBounds;
 use crate::queue::name::Kind;
 use crate::queue::settings::Settings;
 use crate::queue::tally::{HoldTally, LockTally};
-use crate::queue::{Callbacks, HeldNode, Queue, Release, Request};
+use crate::queue::{Callbacks, EndBy, HeldNode, Queue, Release, Request};
 use crate::recipes::calls::{Acquire, InQueue};
 use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::FORKED;
@@ -126,7 +125,7 @@ impl ThreadLock {
         if self.settings.process().is_forked() {
             return false;
         }
-        self.shared.writes.hold_of(thread).is_some_and(|hold| hold.local_hold.node.is_held())
+        self.shared.writes.hold_of(thread).is_some_and(|hold| hold.node.is_held())
     }
 
     /// Takes the lock for this thread alone; `kind` is the kind of node that it makes for that.
@@ -135,7 +134,7 @@ impl ThreadLock {
         // If the thread has a write hold here, the hold is lost: otherwise `again` would have used
         // it. A loss is final. The same is true in `read`.
         if let Some(writer) = shared.writes.hold_of(thread) {
-            self.settings.check(&writer.local_hold.node)?;
+            self.settings.check(&writer.node)?;
         }
         if let Some(reader) = shared.reads.hold_of(thread) {
             self.settings.check(&reader.shared_read.node)?;
@@ -146,16 +145,15 @@ impl ThreadLock {
         }
         self.may_wait(request, thread)?;
         let is_held_here = || self.is_written_here();
-        let Some(local_hold) = shared.local.hold(request, kind, &is_held_here)? else {
+        let Some(node) = shared.local.hold(request, kind, &is_held_here)? else {
             return Ok(None);
         };
-        local_hold.node.bind(&self.settings.bounds);
-        if local_hold.node.hand_overs() > 0 {
+        node.bind(&self.settings.bounds);
+        if node.hand_overs() > 0 {
             request.tally.handed_over();
         }
-        let tally = request.tally.acquired(&local_hold.node, &[]);
-        let writer =
-            shared.writes.insert(thread, WriteHold { lock: self.clone(), local_hold, tally });
+        let tally = request.tally.acquired(&node, &[]);
+        let writer = shared.writes.insert(thread, WriteHold { lock: self.clone(), node, tally });
         shared.self_deadlock.holds(thread);
         Ok(Some(Held::new(writer)))
     }
@@ -166,7 +164,7 @@ impl ThreadLock {
             self.settings.check(&reader.shared_read.node)?;
         }
         let shared_read = match shared.writes.hold_of(thread) {
-            Some(writer) => Some(self.read_beside(&writer.local_hold, request)?),
+            Some(writer) => Some(self.read_beside(&writer.node, request)?),
             None => self.read_in_turn(request, thread)?,
         };
         let Some(shared_read) = shared_read else { return Ok(None) };
@@ -187,17 +185,13 @@ impl ThreadLock {
 
     /// Whether a thread of this process has a valid write hold.
     fn is_written_here(&self) -> bool {
-        self.shared.writes.any(|writer| writer.local_hold.node.is_held())
+        self.shared.writes.any(|writer| writer.node.is_held())
     }
 
     /// Takes a read for the thread that writes: it gets a read node of its own in the write's
     /// place, which stays when the write ends.
-    fn read_beside(
-        &self,
-        local_hold: &LocalHold,
-        request: &Request<'_>,
-    ) -> Result<Arc<SharedRead>> {
-        self.settings.check(&local_hold.node)?;
+    fn read_beside(&self, write: &HeldNode, request: &Request<'_>) -> Result<Arc<SharedRead>> {
+        self.settings.check(write)?;
         // A request that is sent now would make a node for which nobody waits.
         request.check_cancelled()?;
         if request.limit.is_past() {
@@ -209,9 +203,9 @@ impl ThreadLock {
             let (op, path) = (request.call.op, self.settings.path.clone());
             return Err(Error::Unavailable { op, path, cause });
         }
-        let held_node = self.shared.local.queue.downgrade(request, &local_hold.node)?;
+        let held_node = self.shared.local.queue.downgrade(request, write)?;
         held_node.bind(&self.settings.bounds);
-        Ok(SharedRead::new(held_node, local_hold.node.hand_overs(), self.settings.bounds))
+        Ok(SharedRead::new(held_node, write.hand_overs(), self.settings.bounds))
     }
 
     /// Takes a read for another thread: it joins the readers of this process, or queues for a read
@@ -274,7 +268,7 @@ impl ThreadLock {
     fn let_in(
         &self,
         shared_read: &Arc<SharedRead>,
-        turn: &Turn<'_, Arc<LocalHold>, Arc<SharedRead>>,
+        turn: &Turn<'_, Arc<HeldNode>, Arc<SharedRead>>,
     ) {
         while self.is_open(shared_read) && shared_read.join() {
             if turn.share(shared_read.clone()).is_err() {
@@ -290,20 +284,18 @@ impl ThreadLock {
             return false; // it has none
         }
         let (shared, thread) = (&self.shared, this_thread());
-        let write =
-            shared.writes.hold_of(thread).filter(|hold| hold.local_hold.node.loss().is_some());
+        let write = shared.writes.hold_of(thread).filter(|hold| hold.node.loss().is_some());
         let read =
             shared.reads.hold_of(thread).filter(|hold| hold.shared_read.node.loss().is_some());
         // The deletes go on in the background; no caller waits for their outcome.
         if let Some(writer) = &write {
             shared.writes.give_up(writer);
-            let _ =
-                shared.local.release(&writer.local_hold, (Duration::ZERO, Duration::ZERO), false);
+            let _ = shared.local.end(&writer.node, EndBy::Drop);
         }
         if let Some(reader) = &read {
             shared.reads.give_up(reader);
             if reader.shared_read.leave() {
-                let _ = reader.shared_read.node.begin_release(false);
+                let _ = reader.shared_read.node.begin_release(EndBy::Drop);
             }
         }
         if shared.writes.count(thread) == 0 && shared.reads.count(thread) == 0 {
@@ -373,7 +365,7 @@ impl Acquire for Way {
             reader.nest();
             return Some(Held::new(reader));
         }
-        let writer = shared.writes.hold_of(thread).filter(|hold| hold.local_hold.node.is_held())?;
+        let writer = shared.writes.hold_of(thread).filter(|hold| hold.node.is_held())?;
         writer.nest();
         Some(Held::new(writer))
     }
@@ -389,7 +381,7 @@ impl Acquire for Way {
     fn has_guards(&self, thread: ThreadId) -> Result<bool> {
         let ThreadLock { settings, shared } = &*self.lock;
         let (reader, writer) = (shared.reads.hold_of(thread), shared.writes.hold_of(thread));
-        writer.iter().try_for_each(|writer| settings.check(&writer.local_hold.node))?;
+        writer.iter().try_for_each(|writer| settings.check(&writer.node))?;
         reader.iter().try_for_each(|reader| settings.check(&reader.shared_read.node))?;
         Ok(reader.is_some() || writer.is_some() || shared.self_deadlock.is_held_by(thread))
     }
@@ -397,41 +389,43 @@ impl Acquire for Way {
 
 /// The hold that the write guards of one thread, or its guards of a mutex, share.
 struct WriteHold {
-    // `local_hold` is dropped before `lock`. If the hold is kept, the keeper of `lock` has a
-    // reference to it too. If `lock` is the last handle, its drop first releases the kept hold,
-    // with that reference, and then closes the session. With another reference still here the hold
-    // would be released after the close, and would be logged as a lost lock.
-    local_hold: Arc<LocalHold>,
+    // `node` is dropped before `lock`. If the hold is kept, the keeper of `lock` has a reference to
+    // it too. If `lock` is the last handle, its drop first releases the kept hold, with that
+    // reference, and then closes the session. With another reference still here the hold would be
+    // released after the close, and would be logged as a lost lock.
+    node: Arc<HeldNode>,
     lock: Arc<ThreadLock>,
     tally: HoldTally,
 }
 
 impl Hold for Nested<WriteHold> {
     fn node(&self) -> &HeldNode {
-        &self.local_hold.node
+        &self.node
     }
 
     fn path(&self) -> &str {
-        self.lock.settings.shown(self.local_hold.node.path())
+        self.lock.settings.shown(self.node.path())
     }
 
     fn count(&self) -> usize {
         self.lock.shared.writes.count(self.thread())
     }
 
-    fn release(&self, wait: bool) -> Release {
+    fn release(&self, end_by: EndBy) -> Release {
         let ThreadLock { settings, shared } = &*self.lock;
         if !shared.writes.leave(self) {
-            return Release::of_guard_only(&self.local_hold.node, wait);
+            return Release::of_guard_only(&self.node, end_by);
         }
-        self.tally.released(&self.local_hold.node);
+        self.tally.released(&self.node);
         let reads_on = shared.reads.count(self.thread()) > 0;
         if !reads_on {
             shared.self_deadlock.released(self.thread());
         }
         // If the thread goes on reading, its write node must not be handed to another writer.
-        let hand_over = if reads_on { Duration::ZERO } else { settings.hand_over };
-        shared.local.release(&self.local_hold, (hand_over, settings.keep), wait)
+        if reads_on {
+            return shared.local.end(&self.node, end_by);
+        }
+        shared.local.release(&self.node, settings, end_by)
     }
 }
 
@@ -461,18 +455,18 @@ impl Hold for Nested<ReadHold> {
         self.shared_read.fence
     }
 
-    fn release(&self, wait: bool) -> Release {
+    fn release(&self, end_by: EndBy) -> Release {
         let shared = &self.lock.shared;
         if !shared.reads.leave(self) {
-            return Release::of_guard_only(&self.shared_read.node, wait);
+            return Release::of_guard_only(&self.shared_read.node, end_by);
         }
         self.tally.released(&self.shared_read.node);
         if shared.writes.count(self.thread()) == 0 {
             shared.self_deadlock.released(self.thread());
         }
         if self.shared_read.leave() {
-            return self.shared_read.node.begin_release(wait);
+            return self.shared_read.node.begin_release(end_by);
         }
-        Release::of_guard_only(&self.shared_read.node, wait)
+        Release::of_guard_only(&self.shared_read.node, end_by)
     }
 }

@@ -23,7 +23,7 @@ pub const ALL: &[Mutant] = &[
         name: "a_turn_is_passed_on_without_a_wake_up",
         engine: "loom",
         edits: &[(
-            "LocalQueue::leave",
+            "pass_turn_on",
             "waiter.sender.try_send(Message::Turn(None)).is_ok()",
             "{ std::mem::forget(waiter.sender); true }",
         )],
@@ -99,7 +99,7 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "the_newest_is_first",
         engine: "loom",
-        edits: &[("LocalQueue::leave", "pop_front()", "pop_back()")],
+        edits: &[("pass_turn_on", "pop_front()", "pop_back()")],
         scenario: "queue::threads_have_the_turn_one_at_a_time_in_the_order_in_which_they_came",
         words: "a thread that came later was first",
     },
@@ -117,14 +117,14 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "a_turn_ends_twice",
         engine: "loom",
-        edits: &[("LocalQueue::leave", "state.occupant != Some(number)", "false")],
+        edits: &[("LocalQueue::end_hold", "state.phase == TurnPhase::Held(node)", "true")],
         scenario: "queue::a_turn_that_is_forfeited_while_its_owner_leaves_ends_once",
         words: "two threads have the turn",
     },
     Mutant {
         name: "a_lost_lock_is_handed_over",
         engine: "loom",
-        edits: &[("LocalQueue::pass", "state.occupant != Some(number)", "false")],
+        edits: &[("LocalQueue::pass", "state.phase != TurnPhase::Held(node)", "false")],
         scenario: "queue::a_turn_that_is_forfeited_while_it_is_handed_over_ends_once",
         words: "two threads have the turn",
     },
@@ -434,34 +434,41 @@ pub const ALL: &[Mutant] = &[
     },
     // ---- a lock in this process ----
     Mutant {
-        name: "a_loss_reads_the_turn_while_it_is_handed_over",
+        name: "a_loss_ends_the_turn_of_any_hold",
         engine: "loom",
         edits: &[(
-            "LocalLock::hold",
-            "turn.fetch_add(0, Ordering::AcqRel)",
-            "turn.load(Ordering::Acquire)",
+            "LocalQueue::end_hold",
+            "state.phase == TurnPhase::Held(node)",
+            "matches!(state.phase, TurnPhase::Held(_))",
         )],
-        scenario: "local_lock::a_hold_that_is_lost_while_it_is_handed_over_keeps_no_turn",
-        words: "a lost hold blocks the next thread",
+        scenario: "local_lock::a_lost_hold_is_not_valid_beside_the_next",
+        words: "the release of a lost hold ended another turn",
     },
     Mutant {
-        name: "a_loss_takes_the_turn_before_it_ends_it",
+        name: "a_release_leaves_the_turn_to_the_loss",
         engine: "loom",
-        edits: &[(
-            "LocalLock::hold",
-            "turn.fetch_add(0, Ordering::AcqRel)",
-            "turn.swap(0, Ordering::AcqRel)",
-        )],
+        edits: &[
+            (
+                "LocalLock::end",
+                "let release",
+                "let is_lost = node.loss().is_some();\n        let release",
+            ),
+            (
+                "LocalLock::end",
+                "self.turns.end_hold(node.key());",
+                "if !is_lost {\n            self.turns.end_hold(node.key());\n        }",
+            ),
+        ],
         scenario: "local_lock::a_thread_that_drops_a_lost_guard_has_no_turn_any_more",
         words: "the turn outlives the guard",
     },
     Mutant {
-        name: "a_hand_over_only_writes_the_turn",
+        name: "a_hand_over_is_not_noted",
         engine: "loom",
         edits: &[(
-            "is_taken_over",
-            "self.turn.swap(turn, Ordering::AcqRel)",
-            "self.turn.store(turn, Ordering::Release)",
+            "LocalLock::hold",
+            "if let Err(turn) = turn.becomes_hold(&node)",
+            "if node.is_held() {\n                    std::mem::forget(turn);\n                } else",
         )],
         scenario: "local_lock::a_hold_whose_node_is_deleted_while_it_is_handed_over_keeps_no_turn",
         words: "a lost hold blocks the next thread",
@@ -470,12 +477,12 @@ pub const ALL: &[Mutant] = &[
         name: "a_loss_is_looked_for_before_the_turn_is_taken",
         engine: "loom",
         edits: &[
-            ("is_taken_over", "self.turn.swap(turn, Ordering::AcqRel);", ""),
             (
-                "is_taken_over",
-                "let is_held = self.node.is_held();",
-                "let is_held = self.node.is_held();\n        self.turn.swap(turn, Ordering::AcqRel);",
+                "Turn::becomes_hold",
+                "self.queue.set_phase",
+                "let is_held = node.is_held();\n        self.queue.set_phase",
             ),
+            ("Turn::becomes_hold", "!node.is_held()", "!is_held"),
         ],
         scenario: "local_lock::a_hold_whose_node_is_deleted_while_it_is_handed_over_keeps_no_turn",
         words: "a lost hold blocks the next thread",
@@ -483,7 +490,7 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "a_lost_hold_is_taken_over",
         engine: "loom",
-        edits: &[("is_taken_over", "self.node.is_held()", "true")],
+        edits: &[("Turn::becomes_hold", "!node.is_held()", "false")],
         scenario: "local_lock::a_hold_that_is_lost_while_it_is_handed_over_keeps_no_turn",
         words: "a lost hold blocks the next thread",
     },
@@ -491,9 +498,9 @@ pub const ALL: &[Mutant] = &[
         name: "a_loss_ends_the_turn_of_the_first_holder",
         engine: "loom",
         edits: &[(
-            "LocalLock::hold",
-            "turn_of_hold.clone()",
-            "Arc::new(AtomicU64::new(turn.number))",
+            "LocalQueue::end_hold",
+            "state.phase == TurnPhase::Held(node)",
+            "state.phase == TurnPhase::Held(node) && state.occupant == Some(1)",
         )],
         scenario: "local_lock::a_hold_that_is_lost_while_it_is_handed_over_keeps_no_turn",
         words: "a lost hold blocks the next thread",
@@ -501,7 +508,11 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "a_turn_that_leads_nowhere_is_kept",
         engine: "loom",
-        edits: &[("LocalLock::hold", "drop(local_hold)", "std::mem::forget(turn)")],
+        edits: &[(
+            "LocalLock::hold",
+            "drop(turn);\n                    continue",
+            "std::mem::forget(turn);\n                    continue",
+        )],
         scenario: "local_lock::a_hold_that_is_lost_while_it_is_handed_over_keeps_no_turn",
         words: DEADLOCK,
     },
@@ -510,7 +521,7 @@ pub const ALL: &[Mutant] = &[
         engine: "loom",
         edits: &[(
             "put",
-            "matches!(&state.watch, Others::Contended(of) if of == local_hold.node.path())",
+            "matches!(&state.watch, Others::Contended(of) if of == held_node.path())",
             "false",
         )],
         scenario: "local_lock::a_kept_lock_is_released_when_another_contender_comes",
@@ -521,8 +532,8 @@ pub const ALL: &[Mutant] = &[
         engine: "loom",
         edits: &[(
             "Keeper::take",
-            "take().map(|(local_hold, _)| local_hold)",
-            "as_ref().map(|(local_hold, _)| local_hold.clone())",
+            "take().map(|(held_node, _)| held_node)",
+            "as_ref().map(|(held_node, _)| held_node.clone())",
         )],
         scenario: "local_lock::a_kept_lock_is_released_when_another_contender_comes",
         words: "the nodes that were deleted",
@@ -530,11 +541,7 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "a_crowd_keeps_a_lost_turn",
         engine: "shuttle",
-        edits: &[(
-            "LocalLock::hold",
-            "turns.leave(turn.fetch_add",
-            "let _ = (&turns, turn.fetch_add",
-        )],
+        edits: &[("LocalLock::hold", "turns.end_hold(node)", "let _ = (&turns, node)")],
         scenario: "local_lock::crowd_of_holders_whose_lease_ends",
         words: DEADLOCK,
     },

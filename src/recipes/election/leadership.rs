@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::queue::tally::HoldTally;
-use crate::queue::{HeldNode, Release};
+use crate::queue::{EndBy, HeldNode, Release};
 use crate::recipes::guard::{Held, Hold};
 
 /// One term of leadership, to look at.
@@ -86,8 +86,8 @@ impl Hold for Term {
     }
 
     /// A view has nothing to release.
-    fn release(&self, _: bool) -> Release {
-        Release::of_guard_only(&self.node, false)
+    fn release(&self, _: EndBy) -> Release {
+        Release::of_guard_only(&self.node, EndBy::Drop)
     }
 }
 

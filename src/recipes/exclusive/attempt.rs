@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::limit::Limit;
+use crate::queue::name::NodeKey;
 use crate::queue::request::until_done;
 use crate::queue::settings::Settings;
 use crate::queue::{
@@ -201,7 +202,7 @@ impl ExclusiveAttempt<'_> {
 
     fn grant(&self, create_attempt: &mut CreateAttempt, seen: &SeenNode) -> Step<HeldNode> {
         let generation = create_attempt.generation.clone();
-        let grant = || create_attempt.grant(seen, (self.callbacks.on_loss)());
+        let grant = || create_attempt.grant(seen, self.callbacks.on_loss);
         self.request.grant(&generation, &self.notifier, OWN, grant, || self.own_gone())
     }
 
@@ -259,7 +260,11 @@ impl CreateAttempt {
     }
 
     /// Makes the node a held one, if the lease is fresh.
-    fn grant(&mut self, seen: &SeenNode, on_loss: OnLoss) -> StdResult<HeldNode, Refused> {
+    fn grant(
+        &mut self,
+        seen: &SeenNode,
+        on_loss: &dyn Fn(NodeKey) -> OnLoss,
+    ) -> StdResult<HeldNode, Refused> {
         let node = NewNode {
             path: &self.path,
             is_fixed: true,

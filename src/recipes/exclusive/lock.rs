@@ -13,7 +13,7 @@ use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::local::turn::Admission;
 use crate::queue::settings::Settings;
 use crate::queue::tally::{HoldTally, LockTally};
-use crate::queue::{Callbacks, Contender, HeldNode, OnLoss, Release, Request, query};
+use crate::queue::{Callbacks, Contender, EndBy, HeldNode, OnLoss, Release, Request, query};
 use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::FORKED;
@@ -117,13 +117,12 @@ impl Acquire for Arc<ExclusiveHandle> {
             Some(Admission::Share(never)) => match never {},
             None => return Ok(None),
         };
-        let number = turn.number;
         let on_blocked = |is_blocked| turn.set_blocked(is_blocked);
-        let on_loss = || {
+        let on_loss = |node| {
             // The loss ends the turn, even if the guard lives on: a lost hold must not keep other
             // threads of this process from the lock.
             let turns = shared.turns.clone();
-            Box::new(move || turns.leave(number)) as OnLoss
+            Box::new(move || turns.end_hold(node)) as OnLoss
         };
         let callbacks = Callbacks { on_blocked: &on_blocked, on_loss: &on_loss, ..Callbacks::NONE };
         let Some(node) = attempt::acquire(request, &shared.node, &callbacks)? else {
@@ -132,16 +131,10 @@ impl Acquire for Arc<ExclusiveHandle> {
         node.bind(&self.settings.bounds);
         let node = Arc::new(node);
         *shared.hold.lock() = Arc::downgrade(&node);
-        turn.becomes_hold();
+        drop(turn.becomes_hold(&node)); // if it is lost by now, the turn ends here
         shared.self_deadlock.holds(thread);
         let tally = request.tally.acquired(&node, &[]);
-        Ok(Some(Held::new(Arc::new(ExclusiveHold {
-            lock: self.clone(),
-            node,
-            thread,
-            turn: number,
-            tally,
-        }))))
+        Ok(Some(Held::new(Arc::new(ExclusiveHold { lock: self.clone(), node, thread, tally }))))
     }
 }
 
@@ -151,7 +144,6 @@ struct ExclusiveHold {
     node: Arc<HeldNode>,
     /// The thread that took the lock.
     thread: ThreadId,
-    turn: u64,
     tally: HoldTally,
 }
 
@@ -165,15 +157,15 @@ impl Hold for ExclusiveHold {
         self.lock.settings.shown(&self.lock.shared.node)
     }
 
-    fn release(&self, wait: bool) -> Release {
+    fn release(&self, end_by: EndBy) -> Release {
         let shared = &self.lock.shared;
         shared.self_deadlock.released(self.thread);
         self.tally.released(&self.node);
         // The node becomes a pending delete before the next thread has the turn. The delete itself
         // may be sent later than that thread's create, which then finds the node still there and
         // waits for its end.
-        let release = self.node.begin_release(wait);
-        shared.turns.leave(self.turn);
+        let release = self.node.begin_release(end_by);
+        shared.turns.end_hold(self.node.key());
         release
     }
 }

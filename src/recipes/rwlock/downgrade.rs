@@ -9,7 +9,7 @@ use crate::queue::contender_node::ContenderNode;
 use crate::queue::name::{self, Kind};
 use crate::queue::request::failure;
 use crate::queue::rule;
-use crate::queue::{HeldNode, Queue, Request};
+use crate::queue::{Callbacks, HeldNode, Queue, Request};
 use crate::session::generation::{CallError, CreateMode, create_contender};
 use crate::session::lease::Refused;
 use zk_wire::path;
@@ -24,7 +24,7 @@ impl Queue {
         // own czxid is above that of writers which wait already.
         contender.czxid = write.leased().czxid();
         loop {
-            let refused = match contender.grant(Box::new(|| ())) {
+            let refused = match contender.grant(Callbacks::NONE.on_loss) {
                 Ok(held_node) => {
                     write.check(core)?;
                     debug!("{}: held beside the write", contender.path);

@@ -1,18 +1,17 @@
 //! A semaphore as this process sees it: the way of its threads through the mutex to the permits.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::permits::{self, Count, Permits};
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
-use crate::local::lock::{LocalHold, LocalLock};
+use crate::local::lock::LocalLock;
 use crate::local::registry::Shared;
 use crate::queue::name::Kind;
 use crate::queue::settings::Settings;
 use crate::queue::snapshot::{Folder, snapshot};
 use crate::queue::tally::{HoldTally, LockStats, LockTally};
-use crate::queue::{Contender, HeldNode, Queue, Release, Request, Stop, revoke_contender};
+use crate::queue::{Contender, EndBy, HeldNode, Queue, Release, Request, Stop, revoke_contender};
 use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
 use crate::session::ZkSession;
@@ -111,7 +110,7 @@ impl SemaphoreHandle {
             };
             // Behind the wait for the mutex the time of the policy begins anew.
             request.progress();
-            match permits.take(request, number, &passage.local_hold.node, &local.losses) {
+            match permits.take(request, number, &passage.mutex, &local.losses) {
                 Ok(nodes) => {
                     drop(passage);
                     return Ok(self.held(nodes, request));
@@ -148,8 +147,8 @@ impl SemaphoreHandle {
     /// Takes the mutex, for a caller that wants permits.
     fn enter(&self, request: &Request<'_>) -> Result<Option<Passage<'_>>> {
         // A hold of the mutex in this process does not show that the permits are taken.
-        let local_hold = self.shared.local.hold(request, Kind::Lock, &|| false)?;
-        Ok(local_hold.map(|local_hold| Passage { lock: self, local_hold }))
+        let mutex = self.shared.local.hold(request, Kind::Lock, &|| false)?;
+        Ok(mutex.map(|mutex| Passage { lock: self, mutex }))
     }
 
     /// One hold of permits that were taken together. `None` for no permits, which nobody requests.
@@ -277,14 +276,14 @@ fn below(dir: &str, mut all: Vec<Contender>) -> Vec<Contender> {
 /// The held mutex. Its drop releases it, or hands it to the next thread, however the request ended.
 struct Passage<'a> {
     lock: &'a SemaphoreHandle,
-    local_hold: Arc<LocalHold>,
+    mutex: Arc<HeldNode>,
 }
 
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
         let SemaphoreHandle { settings, shared, .. } = self.lock;
         // If the mutex was lost, that concerns nobody any more.
-        let _ = shared.local.release(&self.local_hold, (settings.hand_over, Duration::ZERO), false);
+        let _ = shared.local.release(&self.mutex, settings, EndBy::Drop);
     }
 }
 
@@ -311,8 +310,8 @@ impl Hold for PermitHold {
         self.session.core().shown(self.first.path())
     }
 
-    fn release(&self, wait: bool) -> Release {
+    fn release(&self, end_by: EndBy) -> Release {
         self.tally.released(&self.first);
-        self.first.begin_release_with(&self.others, wait)
+        self.first.begin_release_with(&self.others, end_by)
     }
 }

@@ -7,7 +7,7 @@ pub mod tally;
 pub mod request;
 pub mod settings;
 
-pub(crate) use self::held_node::{HeldNode, NewNode, Release};
+pub(crate) use self::held_node::{EndBy, HeldNode, NewNode, Release};
 pub(crate) use self::held_state::{HoldBounds, OnLoss};
 pub(crate) use self::request::{Callbacks, Request};
 use crate::error::Result;
@@ -34,16 +34,17 @@ impl Queue {
         let core = request.core();
         loop {
             let generation = core.current();
-            let path = format!("{}/{}", self.0, core.new_node());
+            let number = core.new_node();
+            let (path, czxid) = (format!("{}/{number}", self.0), number as i64);
             let node = NewNode {
                 path: &path,
                 is_fixed: false,
-                czxid: 0,
+                czxid,
                 watch: NodeWatch::Unset,
                 data: &[],
                 removal: Removal { path: path.clone() },
             };
-            if let Ok(held_node) = HeldNode::grant(&generation, node, (callbacks.on_loss)()) {
+            if let Ok(held_node) = HeldNode::grant(&generation, node, callbacks.on_loss) {
                 return Ok(Some(held_node));
             }
             core.next(&generation);

@@ -1,5 +1,8 @@
 //! Replaces the contenders' names: each name is an id.
 
+/// The number of the session, and the number of the node.
+pub type NodeKey = (u64, i64);
+
 #[derive(Clone, Copy)]
 pub enum Kind {
     Lock,

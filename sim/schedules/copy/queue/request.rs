@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::name::NodeKey;
 use super::settings::Settings;
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
@@ -21,11 +22,11 @@ pub struct Request<'a> {
 
 pub struct Callbacks<'a> {
     pub on_blocked: &'a dyn Fn(bool),
-    pub on_loss: &'a dyn Fn() -> OnLoss,
+    pub on_loss: &'a dyn Fn(NodeKey) -> OnLoss,
 }
 
 impl Callbacks<'static> {
-    pub const NONE: Self = Callbacks { on_blocked: &|_| (), on_loss: &|| Box::new(|| ()) };
+    pub const NONE: Self = Callbacks { on_blocked: &|_| (), on_loss: &|_| Box::new(|| ()) };
 }
 
 impl Request<'_> {

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex}; // notes
 use std::time::Duration;
 
 use crate::clock::BootTime;
-use crate::local::lock::{LocalHold, LocalLock};
+use crate::local::lock::LocalLock;
 use crate::limit::Limit;
 use crate::queue::name::Kind;
 use crate::queue::settings::Settings;
-use crate::queue::{Queue, Request};
+use crate::queue::{EndBy, HeldNode, Queue, Request};
 use crate::session::ZkSession;
 use crate::session::generation::{Folder, Generation, SPAN};
 use crate::queue::HoldBounds;
@@ -18,74 +18,86 @@ use crate::wait::{Call, Mode};
 use crate::world::{HashSet, JoinHandle, advance, explore_up_to, spawn};
 
 const HOUR: Duration = Duration::from_secs(3600);
-const HAND_OVER: (Duration, Duration) = (HOUR, Duration::ZERO);
-const KEEP: (Duration, Duration) = (Duration::ZERO, HOUR);
+
+/// For how long a hold may be handed over, and be kept.
+type Stays = (Duration, Duration);
+const HAND_OVER: Stays = (HOUR, Duration::ZERO);
+const KEEP: Stays = (Duration::ZERO, HOUR);
 
 /// How often a thread that could continue loses the processor.
 const BOUND: Option<usize> = Some(2);
 
 struct Stage {
-    settings: Settings,
+    session: ZkSession,
     local: LocalLock<Infallible>,
     /// The holds that threads have guards on.
-    guards: Mutex<Vec<Arc<LocalHold>>>,
+    guards: Mutex<Vec<Arc<HeldNode>>>,
 }
 
 impl Stage {
     fn new() -> Arc<Self> {
-        let settings = Settings { session: ZkSession::new(), path: "/l".to_owned() };
         let local = LocalLock::new(Queue::new("/l"));
-        Arc::new(Stage { settings, local, guards: Mutex::default() })
+        Arc::new(Stage { session: ZkSession::new(), local, guards: Mutex::default() })
     }
 
     fn generation(&self) -> Arc<Generation> {
-        self.settings.session.core().current()
+        self.session.core().current()
     }
 
-    fn hold(&self) -> Arc<LocalHold> {
+    fn hold(&self) -> Arc<HeldNode> {
         self.hold_for(None)
     }
 
     /// Takes the lock, for so long at most. No other guard is valid while this one is.
-    fn hold_for(&self, max: Option<Duration>) -> Arc<LocalHold> {
-        let (call, settings) = (&Call::new("lock"), &self.settings);
+    fn hold_for(&self, max: Option<Duration>) -> Arc<HeldNode> {
+        let (call, settings) = (&Call::new("lock"), &self.settings(HAND_OVER));
         let request = Request { call, settings, mode: Mode::Wait, limit: Limit::NONE };
-        let local_hold = self
+        let node = self
             .local
             .hold(&request, Kind::Lock, &|| false)
             .unwrap()
             .expect("this wait cannot end in another way");
-        local_hold.node.bind(&HoldBounds { max, ..HoldBounds::default() });
+        node.bind(&HoldBounds { max, ..HoldBounds::default() });
         let others = {
             let mut guards = self.guards.lock().unwrap();
             let others = guards.clone();
-            guards.push(local_hold.clone());
+            guards.push(node.clone());
             others
         };
         for other in others {
             // This hold may be lost already, and another thread may have the lock: it is read last.
-            assert!(!(other.node.is_held() && local_hold.node.is_held()), "two guards are valid");
+            assert!(!(other.is_held() && node.is_held()), "two guards are valid");
         }
-        local_hold
+        node
     }
 
-    fn release(&self, local_hold: &Arc<LocalHold>, how: (Duration, Duration)) {
-        self.guards.lock().unwrap().retain(|other| !Arc::ptr_eq(other, local_hold));
-        let _ = self.local.release(local_hold, how, false);
+    fn settings(&self, (hand_over, keep): Stays) -> Settings {
+        Settings { session: self.session.clone(), path: "/l".to_owned(), hand_over, keep }
     }
 
-    fn cycle(&self, how: (Duration, Duration)) {
-        let local_hold = self.hold();
-        self.release(&local_hold, how);
+    fn release(&self, node: &Arc<HeldNode>, stays: Stays) {
+        self.guards.lock().unwrap().retain(|other| !Arc::ptr_eq(other, node));
+        let _ = self.local.release(node, &self.settings(stays), EndBy::Drop);
+    }
+
+    fn cycle(&self, stays: Stays) {
+        let node = self.hold();
+        self.release(&node, stays);
     }
 
     /// Checks that each node that was made was deleted exactly once.
     fn is_clean(&self, generation: &Generation) {
         let mut deleted = generation.deleted.lock().unwrap().clone();
         deleted.sort();
-        let made: Vec<String> = (0..self.settings.session.core().nodes()).map(|n| format!("/l/{n}")).collect();
+        let made: Vec<String> = (0..self.session.core().nodes()).map(|n| format!("/l/{n}")).collect();
         assert_eq!(deleted, made, "the nodes that were deleted, and those that were made");
         assert_eq!(self.local.describe(), "<unlocked here>", "no thread has the turn, and it is not free");
+    }
+
+    /// Another client deletes the first node.
+    fn node_is_deleted(self: &Arc<Self>) -> JoinHandle<()> {
+        let generation = self.generation();
+        spawn(move || generation.deletion_seen("/l/0"))
     }
 
     /// Ends the lease; the timer notices it.
@@ -111,10 +123,9 @@ pub fn threads_hold_the_lock_one_at_a_time_and_hand_it_over() {
     });
 }
 
-/// The hold is lost while one thread hands the lock over to another one, whose guard is leaked. A
-/// valid hold has the turn, and a lost hold has none: otherwise no thread would ever get the lock
-/// again.
-fn a_hand_over_and_a_loss(lose: fn(&Arc<Stage>) -> JoinHandle<()>) {
+/// The hold is lost while one thread leaves the lock to another one, whose guard is leaked. A valid
+/// hold has the turn, and a lost hold has none: otherwise no thread would ever get the lock again.
+fn a_release_and_a_loss(stays: Stays, lose: fn(&Arc<Stage>) -> JoinHandle<()>) {
     explore_up_to(BOUND, move || {
         let stage = Stage::new();
         let first = stage.hold();
@@ -123,24 +134,27 @@ fn a_hand_over_and_a_loss(lose: fn(&Arc<Stage>) -> JoinHandle<()>) {
             spawn(move || stage.hold())
         };
         let loss = lose(&stage);
-        stage.release(&first, HAND_OVER);
+        stage.release(&first, stays);
         loss.join().unwrap();
-        let local_hold = next.join().unwrap();
-        let expected = if local_hold.node.is_held() { "<locked here>" } else { "<unlocked here>" };
+        let node = next.join().unwrap();
+        let expected = if node.is_held() { "<locked here>" } else { "<unlocked here>" };
         assert_eq!(stage.local.describe(), expected, "a lost hold blocks the next thread");
     });
 }
 
 pub fn a_hold_that_is_lost_while_it_is_handed_over_keeps_no_turn() {
-    a_hand_over_and_a_loss(Stage::lease_ends);
+    a_release_and_a_loss(HAND_OVER, Stage::lease_ends);
 }
 
 /// No clock shows the loss to the thread that takes over.
 pub fn a_hold_whose_node_is_deleted_while_it_is_handed_over_keeps_no_turn() {
-    a_hand_over_and_a_loss(|stage| {
-        let generation = stage.generation();
-        spawn(move || generation.deletion_seen("/l/0"))
-    });
+    a_release_and_a_loss(HAND_OVER, Stage::node_is_deleted);
+}
+
+/// The loss, the thread that leaves the node to the keeper, and the thread that takes it from there
+/// may all end a turn by the name of that node.
+pub fn a_hold_whose_node_is_deleted_while_it_is_kept_keeps_no_turn() {
+    a_release_and_a_loss(KEEP, Stage::node_is_deleted);
 }
 
 /// The first thread's time ends while it hands the lock over. Its hold is lost before that, and the
@@ -163,8 +177,8 @@ pub fn a_hold_whose_time_ends_while_it_is_handed_over_is_lost_or_begins_anew() {
         };
         stage.release(&first, HAND_OVER);
         timer.join().unwrap();
-        let local_hold = next.join().unwrap();
-        assert!(local_hold.node.is_held(), "lost by the time of another thread");
+        let node = next.join().unwrap();
+        assert!(node.is_held(), "lost by the time of another thread");
         assert_eq!(stage.local.describe(), "<locked here>", "a hold that stands has no turn");
     });
 }
@@ -208,10 +222,10 @@ pub fn a_lost_hold_is_not_valid_beside_the_next() {
             spawn(move || stage.hold())
         };
         timer.join().unwrap();
-        let local_hold = next.join().unwrap();
-        assert!(!lost.node.is_held(), "its lease has ended");
+        let node = next.join().unwrap();
+        assert!(!lost.is_held(), "its lease has ended");
         stage.release(&lost, HAND_OVER);
-        let expected = if local_hold.node.is_held() { "<locked here>" } else { "<unlocked here>" };
+        let expected = if node.is_held() { "<locked here>" } else { "<unlocked here>" };
         assert_eq!(stage.local.describe(), expected, "the release of a lost hold ended another turn");
     });
 }
@@ -228,13 +242,13 @@ pub fn a_kept_lock_is_released_when_another_contender_comes() {
             (folder.notify)(Folder::Listed { names: vec!["0"], pending: &HashSet::default() }),
             "the contender is alone"
         );
-        let local_hold = stage.hold();
+        let node = stage.hold();
         let event = spawn(move || (folder.notify)(Folder::Changed));
         let other = {
             let stage = stage.clone();
             spawn(move || stage.cycle(KEEP))
         };
-        stage.release(&local_hold, KEEP);
+        stage.release(&node, KEEP);
         assert!(!event.join().unwrap(), "the kept lock wants no more events");
         other.join().unwrap();
         // A folder that was made after the event has a listing of its own.

@@ -61,6 +61,7 @@ scenarios! {
         threads_hold_the_lock_one_at_a_time_and_hand_it_over
         a_hold_that_is_lost_while_it_is_handed_over_keeps_no_turn
         a_hold_whose_node_is_deleted_while_it_is_handed_over_keeps_no_turn
+        a_hold_whose_node_is_deleted_while_it_is_kept_keeps_no_turn
         a_hold_whose_time_ends_while_it_is_handed_over_is_lost_or_begins_anew
         a_hold_that_is_lost_while_it_is_released_keeps_no_turn
         a_thread_that_drops_a_lost_guard_has_no_turn_any_more

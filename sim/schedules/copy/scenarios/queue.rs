@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::cancel::CancelToken;
 use crate::limit::Limit;
 use crate::local::queue::{TurnOutcome, TurnPhase, LocalQueue, Wants};
+use crate::queue::name::NodeKey;
 use crate::world::{Instant, advance, atomic, explore_up_to, spawn};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -84,14 +85,27 @@ impl Room {
         self.queue.leave(number);
     }
 
-    /// Like the release of a lock: hands the turn over, or leaves.
-    fn hand_over(&self, number: u64) {
-        self.is_done();
+    /// The thread with this turn holds the lock, with this node.
+    fn holds(&self, number: u64) -> NodeKey {
+        let node = (1, number as i64);
+        self.queue.set_phase(number, TurnPhase::Held(node));
+        node
+    }
+
+    /// Hands the hold of this node over, or ends it.
+    fn pass(&self, node: NodeKey) {
         self.hand_overs.fetch_add(1, Ordering::Relaxed);
-        if self.queue.pass(number, Node).is_err() {
+        if self.queue.pass(node, Node).is_err() {
             self.hand_overs.fetch_sub(1, Ordering::Relaxed);
-            self.queue.leave(number);
+            self.queue.end_hold(node);
         }
+    }
+
+    /// Like a lock and its release: the turn becomes a hold, which is handed over or ends.
+    fn hand_over(&self, number: u64) {
+        let node = self.holds(number);
+        self.is_done();
+        self.pass(node);
     }
 
     fn share(&self, number: u64) {
@@ -204,7 +218,7 @@ pub fn a_thread_that_only_tries_finds_the_lock_held() {
             let room = room.clone();
             spawn(move || assert!(matches!(room.enter(true, wants, &Limit::NONE), TurnOutcome::Busy), "not busy"))
         });
-        room.queue.set_phase(number, TurnPhase::Held);
+        room.holds(number);
         tries.into_iter().for_each(|thread| thread.join().unwrap());
         room.leave(number);
         room.is_quiet();
@@ -230,10 +244,10 @@ pub fn a_thread_that_only_tries_takes_a_turn_that_becomes_free() {
 }
 
 /// The loss of a hold ends its turn while its owner ends the turn too.
-fn a_turn_is_forfeited(end_turn: fn(&Room, u64)) {
+fn a_turn_is_forfeited(end_turn: fn(&Room, NodeKey)) {
     explore_up_to(BOUND, move || {
         let room = Room::new();
-        let number = room.turn(&Limit::NONE);
+        let node = room.holds(room.turn(&Limit::NONE));
         room.is_done(); // its hold is lost
         let waiters = [(); 2].map(|()| {
             let room = room.clone();
@@ -244,26 +258,20 @@ fn a_turn_is_forfeited(end_turn: fn(&Room, u64)) {
         });
         let loss = {
             let room = room.clone();
-            spawn(move || room.queue.leave(number))
+            spawn(move || room.queue.end_hold(node))
         };
-        end_turn(&room, number);
+        end_turn(&room, node);
         waiters.into_iter().chain([loss]).for_each(|thread| thread.join().unwrap());
         room.is_quiet();
     });
 }
 
 pub fn a_turn_that_is_forfeited_while_its_owner_leaves_ends_once() {
-    a_turn_is_forfeited(|room, number| room.queue.leave(number));
+    a_turn_is_forfeited(|room, node| room.queue.end_hold(node));
 }
 
 pub fn a_turn_that_is_forfeited_while_it_is_handed_over_ends_once() {
-    a_turn_is_forfeited(|room, number| {
-        room.hand_overs.fetch_add(1, Ordering::Relaxed);
-        if room.queue.pass(number, Node).is_err() {
-            room.hand_overs.fetch_sub(1, Ordering::Relaxed);
-            room.queue.leave(number);
-        }
-    });
+    a_turn_is_forfeited(Room::pass);
 }
 
 /// Nine threads: some wait without a limit, some until a deadline, some until they are cancelled,
@@ -293,7 +301,6 @@ pub fn crowd_of_all_kinds() {
                             room.share(number);
                             room.leave(number);
                         } else {
-                            room.queue.set_phase(number, TurnPhase::Held);
                             room.hand_over(number);
                         }
                     }

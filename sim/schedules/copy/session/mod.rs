@@ -25,7 +25,8 @@ pub enum SessionState {
     Closed,
 }
 
-pub struct ZkSession(Core);
+#[derive(Clone)]
+pub struct ZkSession(Arc<Core>);
 
 /// Gives out the current session, and a new one when its lease has ended.
 pub struct Core {
@@ -35,7 +36,8 @@ pub struct Core {
 
 impl ZkSession {
     pub fn new() -> Self {
-        ZkSession(Core { current: Mutex::new(Generation::new(1)), nodes: AtomicUsize::new(0) })
+        let (current, nodes) = (Mutex::new(Generation::new(1)), AtomicUsize::new(0));
+        ZkSession(Arc::new(Core { current, nodes }))
     }
 
     pub fn state(&self) -> SessionState {

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use super::Permits;
 use crate::queue::contender_node::ContenderNode;
 use crate::queue::name::{self, Layout};
-use crate::queue::{HeldNode, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, rule};
+use crate::queue::{
+    Callbacks, HeldNode, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, rule,
+};
 use crate::session::generation::{CallError, CreateMode, Generation, Reply, create_contender};
 use crate::session::notifier::{EventMask, Notifier, WatchRegistry};
 use crate::wait::Mode;
@@ -243,7 +245,7 @@ impl Taking<'_> {
         let mut granted = Vec::with_capacity(contenders.len());
         for contender in contenders {
             loop {
-                match contender.grant(Box::new(|| ())) {
+                match contender.grant(Callbacks::NONE.on_loss) {
                     Ok(held_node) => {
                         granted.push(held_node);
                         break;
