@@ -1,39 +1,38 @@
 //! Re-entry: how many guards each thread has on a lock.
 
 use std::hash::{BuildHasherDefault, Hasher};
-use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::world::atomic::{AtomicUsize, Ordering};
 use crate::world::thread::ThreadId;
 use crate::world::{HashMap, Mutex};
 
-/// The holds of a lock, by thread. A hold knows its thread's id, because the drop of a guard may
-/// run in the destructor of a thread-local, where the current thread's id may not be there.
-pub(crate) struct Reentry<H>(Mutex<HashMap<ThreadId, Arc<Nested<H>>, BuildHasherDefault<Spread>>>);
+/// The holds of a lock, by thread.
+pub(crate) struct Reentry<H>(Mutex<HashMap<ThreadId, Arc<H>, BuildHasherDefault<Spread>>>);
 
-/// One hold of one thread, shared by all guards of that thread, and the number of those guards. It
-/// is allocated for the thread's first guard, so that further guards allocate nothing.
-pub(crate) struct Nested<H> {
-    hold: H,
+/// The guards of one hold, all of one thread. The hold that has this is allocated for the thread's
+/// first guard, so that further guards allocate nothing.
+pub(crate) struct Guards {
+    /// A hold knows its thread's id, because the drop of a guard may run in the destructor of a
+    /// thread-local, where the current thread's id may not be there.
     thread: ThreadId,
     /// Guards are not `Send`: only their own thread changes this number. Other threads only read
     /// it.
-    guards: AtomicUsize,
+    number: AtomicUsize,
 }
 
-impl<H> Reentry<H> {
+impl<H: AsRef<Guards>> Reentry<H> {
     pub(crate) fn new() -> Self {
         Reentry(Mutex::default())
     }
 
-    pub(crate) fn hold_of(&self, thread: ThreadId) -> Option<Arc<Nested<H>>> {
+    pub(crate) fn hold_of(&self, thread: ThreadId) -> Option<Arc<H>> {
         self.0.lock().get(&thread).cloned()
     }
 
-    /// The thread's hold, with its first guard.
-    pub(crate) fn insert(&self, thread: ThreadId, hold: H) -> Arc<Nested<H>> {
-        let hold = Arc::new(Nested { hold, thread, guards: AtomicUsize::new(1) });
+    /// Adds a thread's hold, with its first guard.
+    pub(crate) fn insert(&self, hold: H) -> Arc<H> {
+        let (thread, hold) = (hold.as_ref().thread, Arc::new(hold));
         let before = self.0.lock().insert(thread, hold.clone());
         drop(before); // outside the mutex
         hold
@@ -41,23 +40,26 @@ impl<H> Reentry<H> {
 
     /// Counts that a guard of this hold is dropped; true if it was the thread's last. Nothing
     /// happens for a guard that was given up: the thread may have another hold by now.
-    pub(crate) fn leave(&self, hold: &Nested<H>) -> bool {
-        let left = hold.guards.load(Ordering::Relaxed).saturating_sub(1);
-        hold.guards.store(left, Ordering::Relaxed);
+    pub(crate) fn leave(&self, hold: &H) -> bool {
+        let guards = hold.as_ref();
+        let left = guards.number.load(Ordering::Relaxed).saturating_sub(1);
+        guards.number.store(left, Ordering::Relaxed);
         left == 0 && self.give_up(hold)
     }
 
     /// Gives up all guards of a thread on this hold; false if that was done before.
-    pub(crate) fn give_up(&self, hold: &Nested<H>) -> bool {
+    pub(crate) fn give_up(&self, hold: &H) -> bool {
+        let thread = hold.as_ref().thread;
         let mut map = self.0.lock();
-        let stands = map.get(&hold.thread).is_some_and(|own| std::ptr::eq(&**own, hold));
-        let own = if stands { map.remove(&hold.thread) } else { None };
+        let stands = map.get(&thread).is_some_and(|own| std::ptr::eq(&**own, hold));
+        let own = if stands { map.remove(&thread) } else { None };
         drop(map);
         own.is_some() // the hold is dropped here, outside the mutex
     }
 
     pub(crate) fn count(&self, thread: ThreadId) -> usize {
-        self.0.lock().get(&thread).map_or(0, |hold| hold.guards.load(Ordering::Relaxed))
+        let guards = |hold: &Arc<H>| (**hold).as_ref().number.load(Ordering::Relaxed);
+        self.0.lock().get(&thread).map_or(0, guards)
     }
 
     /// Whether `is` is true for the hold of any thread. It is called outside the mutex: if `is` is
@@ -68,22 +70,19 @@ impl<H> Reentry<H> {
     }
 }
 
-impl<H> Nested<H> {
+impl Guards {
+    /// The first guard of a hold, of this thread.
+    pub(crate) fn of(thread: ThreadId) -> Self {
+        Guards { thread, number: AtomicUsize::new(1) }
+    }
+
     pub(crate) fn thread(&self) -> ThreadId {
         self.thread
     }
 
     /// Counts another guard of the thread.
     pub(crate) fn nest(&self) {
-        self.guards.store(self.guards.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
-    }
-}
-
-impl<H> Deref for Nested<H> {
-    type Target = H;
-
-    fn deref(&self) -> &H {
-        &self.hold
+        self.number.store(self.number.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
     }
 }
 
@@ -113,15 +112,29 @@ mod tests {
     use super::*;
     use crate::world::this_thread;
 
+    struct Numbered(u32, Guards);
+
+    impl Numbered {
+        fn of(thread: ThreadId, number: u32) -> Self {
+            Numbered(number, Guards::of(thread))
+        }
+    }
+
+    impl AsRef<Guards> for Numbered {
+        fn as_ref(&self) -> &Guards {
+            &self.1
+        }
+    }
+
     #[test]
     fn the_last_guard_of_a_thread_ends_its_hold() {
         let (reentry, thread) = (Reentry::new(), this_thread());
         assert!(reentry.hold_of(thread).is_none());
-        let hold = reentry.insert(thread, "hold");
-        hold.nest();
+        let hold = reentry.insert(Numbered::of(thread, 7));
+        hold.1.nest();
         assert_eq!(
-            (reentry.count(thread), reentry.hold_of(thread).map(|hold| **hold)),
-            (2, Some("hold"))
+            (reentry.count(thread), reentry.hold_of(thread).map(|hold| hold.0)),
+            (2, Some(7))
         );
         assert!(!reentry.leave(&hold));
         assert_eq!(reentry.count(thread), 1);
@@ -132,10 +145,10 @@ mod tests {
     #[test]
     fn guards_that_were_given_up_end_nothing_of_the_next_hold() {
         let (reentry, thread) = (Reentry::new(), this_thread());
-        let first = reentry.insert(thread, 1);
-        first.nest();
+        let first = reentry.insert(Numbered::of(thread, 1));
+        first.1.nest();
         assert!(reentry.give_up(&first) && !reentry.give_up(&first));
-        let second = reentry.insert(thread, 2);
+        let second = reentry.insert(Numbered::of(thread, 2));
         assert!(!reentry.leave(&first) && !reentry.leave(&first));
         assert_eq!(reentry.count(thread), 1);
         assert!(reentry.leave(&second));
@@ -146,13 +159,13 @@ mod tests {
         let reentry = Reentry::new();
         let threads: Vec<ThreadId> =
             (0..100).map(|_| std::thread::spawn(this_thread).join().unwrap()).collect();
-        let holds: Vec<_> =
-            threads.iter().enumerate().map(|(i, thread)| reentry.insert(*thread, i)).collect();
-        assert!(
-            threads.iter().enumerate().all(|(i, thread)| **reentry.hold_of(*thread).unwrap() == i)
-        );
+        let holds: Vec<_> = (0..)
+            .zip(&threads)
+            .map(|(i, thread)| reentry.insert(Numbered::of(*thread, i)))
+            .collect();
+        assert!((0..).zip(&threads).all(|(i, thread)| reentry.hold_of(*thread).unwrap().0 == i));
         assert!(reentry.hold_of(this_thread()).is_none(), "the hold of another thread");
-        assert!(reentry.any(|hold| *hold == 99) && !reentry.any(|hold| *hold == 100));
+        assert!(reentry.any(|hold| hold.0 == 99) && !reentry.any(|hold| hold.0 == 100));
         assert!(holds.iter().all(|hold| reentry.leave(hold)));
         assert!(!reentry.any(|_| true));
     }

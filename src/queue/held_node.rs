@@ -174,8 +174,14 @@ impl HeldNode {
         self.hand_overs.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// The second part of the fencing token. It does not change while one thread has the hold.
     pub(crate) fn hand_overs(&self) -> u64 {
         self.hand_overs.load(Ordering::Acquire)
+    }
+
+    /// The node continues the hold of this other node, with its fencing token.
+    pub(crate) fn continues(&self, other: &HeldNode) {
+        self.hand_overs.store(other.hand_overs(), Ordering::Release);
     }
 
     /// Requests a watch on the node, unless one is set, without waiting for it. The session's event

@@ -32,11 +32,6 @@ pub(crate) trait Hold: Send + Sync {
         1
     }
 
-    /// The second part of the fencing token. It does not change while the hold stands.
-    fn hand_over(&self) -> u64 {
-        self.node().hand_overs()
-    }
-
     /// Ends one guard, without waiting for anything.
     fn release(&self, end_by: EndBy) -> Release;
 }
@@ -262,7 +257,8 @@ impl Held {
     /// that made the node. A hold that is lost keeps its token. Several permits that were taken
     /// together have the token of the first permit.
     pub fn fencing_token(&self) -> FencingToken {
-        FencingToken::new(self.hold.node().leased().czxid(), self.hold.hand_over())
+        let node = self.hold.node();
+        FencingToken::new(node.leased().czxid(), node.hand_overs())
     }
 
     /// How many guards this thread has on this hold: 1, and more if it locked a re-entrant lock

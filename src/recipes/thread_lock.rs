@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use crate::error::{Cause, Error, Result};
 use crate::local::lock::LocalLock;
 use crate::local::queue::Wants;
-use crate::local::reentry::{Nested, Reentry};
+use crate::local::reentry::{Guards, Reentry};
 use crate::local::registry::Shared;
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::local::turn::{Admission, Turn};
@@ -35,8 +35,8 @@ pub(crate) struct ThreadLock {
 /// What all locks of one kind and path on one session share.
 struct SharedThreadLock {
     local: LocalLock<Arc<SharedRead>>,
-    writes: Reentry<WriteHold>,
-    reads: Reentry<ReadHold>,
+    writes: Reentry<ThreadHold>,
+    reads: Reentry<ThreadHold>,
     /// The shared read that other threads may still join.
     newest: Mutex<Weak<SharedRead>>,
     self_deadlock: SelfDeadlockDetector,
@@ -60,9 +60,7 @@ impl SharedThreadLock {
 
 /// A shared read: one held read node, and how many threads of this process read under it.
 struct SharedRead {
-    node: HeldNode,
-    /// The second part of the fencing token.
-    fence: u64,
+    node: Arc<HeldNode>,
     /// Only threads with these bounds share it.
     bounds: HoldBounds,
     members: Mutex<usize>,
@@ -70,8 +68,8 @@ struct SharedRead {
 
 impl SharedRead {
     /// A shared read with its first member.
-    fn new(node: HeldNode, fence: u64, bounds: HoldBounds) -> Arc<Self> {
-        Arc::new(SharedRead { node, fence, bounds, members: Mutex::new(1) })
+    fn new(node: HeldNode, bounds: HoldBounds) -> Arc<Self> {
+        Arc::new(SharedRead { node: Arc::new(node), bounds, members: Mutex::new(1) })
     }
 
     /// Adds a member; false if the last one has left already.
@@ -137,7 +135,7 @@ impl ThreadLock {
             self.settings.check(&writer.node)?;
         }
         if let Some(reader) = shared.reads.hold_of(thread) {
-            self.settings.check(&reader.shared_read.node)?;
+            self.settings.check(&reader.node)?;
             return Err(Error::WouldDeadlock {
                 path: self.settings.path.clone(),
                 why: "this thread reads and would wait for itself: drop its read guards first",
@@ -152,27 +150,38 @@ impl ThreadLock {
         if node.hand_overs() > 0 {
             request.tally.handed_over();
         }
-        let tally = request.tally.acquired(&node, &[]);
-        let writer = shared.writes.insert(thread, WriteHold { lock: self.clone(), node, tally });
-        shared.self_deadlock.holds(thread);
-        Ok(Some(Held::new(writer)))
+        Ok(Some(self.held(request, thread, node, None)))
     }
 
     fn read(self: &Arc<Self>, request: &Request<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, this_thread());
         if let Some(reader) = shared.reads.hold_of(thread) {
-            self.settings.check(&reader.shared_read.node)?;
+            self.settings.check(&reader.node)?;
         }
         let shared_read = match shared.writes.hold_of(thread) {
             Some(writer) => Some(self.read_beside(&writer.node, request)?),
             None => self.read_in_turn(request, thread)?,
         };
         let Some(shared_read) = shared_read else { return Ok(None) };
-        let tally = request.tally.acquired(&shared_read.node, &[]);
-        let reader =
-            shared.reads.insert(thread, ReadHold { lock: self.clone(), shared_read, tally });
+        let node = shared_read.node.clone();
+        Ok(Some(self.held(request, thread, node, Some(shared_read))))
+    }
+
+    /// The first guard of this thread's hold.
+    fn held(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        thread: ThreadId,
+        node: Arc<HeldNode>,
+        shared_read: Option<Arc<SharedRead>>,
+    ) -> Held {
+        let shared = &self.shared;
+        let holds = if shared_read.is_some() { &shared.reads } else { &shared.writes };
+        let (tally, guards) = (request.tally.acquired(&node, &[]), Guards::of(thread));
+        let lock = self.clone();
+        let hold = holds.insert(ThreadHold { node, shared_read, lock, tally, guards });
         shared.self_deadlock.holds(thread);
-        Ok(Some(Held::new(reader)))
+        Held::new(hold)
     }
 
     /// Before this thread waits for a turn: an error if the call is cancelled already, and a warning
@@ -205,7 +214,7 @@ impl ThreadLock {
         }
         let held_node = self.shared.local.queue.downgrade(request, write)?;
         held_node.bind(&self.settings.bounds);
-        Ok(SharedRead::new(held_node, write.hand_overs(), self.settings.bounds))
+        Ok(SharedRead::new(held_node, self.settings.bounds))
     }
 
     /// Takes a read for another thread: it joins the readers of this process, or queues for a read
@@ -247,7 +256,7 @@ impl ThreadLock {
                 return Ok(None);
             };
             held_node.bind(&self.settings.bounds);
-            let shared_read = SharedRead::new(held_node, 0, self.settings.bounds);
+            let shared_read = SharedRead::new(held_node, self.settings.bounds);
             *shared.newest.lock() = Arc::downgrade(&shared_read);
             self.let_in(&shared_read, &turn);
             return Ok(Some(shared_read));
@@ -284,30 +293,23 @@ impl ThreadLock {
             return false; // it has none
         }
         let (shared, thread) = (&self.shared, this_thread());
-        let write = shared.writes.hold_of(thread).filter(|hold| hold.node.loss().is_some());
-        let read =
-            shared.reads.hold_of(thread).filter(|hold| hold.shared_read.node.loss().is_some());
-        // The deletes go on in the background; no caller waits for their outcome.
-        if let Some(writer) = &write {
-            shared.writes.give_up(writer);
-            let _ = shared.local.end(&writer.node, EndBy::Drop);
-        }
-        if let Some(reader) = &read {
-            shared.reads.give_up(reader);
-            if reader.shared_read.leave() {
-                let _ = reader.shared_read.node.begin_release(EndBy::Drop);
-            }
-        }
+        let lost = [&shared.writes, &shared.reads].map(|holds| {
+            let hold = holds.hold_of(thread).filter(|hold| hold.node.loss().is_some())?;
+            holds.give_up(&hold);
+            // The delete goes on in the background; no caller waits for its outcome.
+            let _ = hold.end(EndBy::Drop);
+            Some(hold)
+        });
         if shared.writes.count(thread) == 0 && shared.reads.count(thread) == 0 {
             shared.self_deadlock.released(thread);
         }
-        write.is_some() || read.is_some()
+        lost.iter().any(Option::is_some)
     }
 
     pub(super) fn describe(&self) -> &'static str {
         if self.settings.process().is_forked() {
             FORKED
-        } else if self.shared.reads.any(|reader| reader.shared_read.node.is_held()) {
+        } else if self.shared.reads.any(|reader| reader.node.is_held()) {
             "<read here>"
         } else {
             self.shared.local.describe()
@@ -358,16 +360,11 @@ impl Acquire for Way {
 
     #[inline]
     fn again(&self) -> Option<Held> {
-        let (shared, thread) = (&self.lock.shared, this_thread());
-        if self.kind == Kind::Read {
-            let reader =
-                shared.reads.hold_of(thread).filter(|hold| hold.shared_read.node.is_held())?;
-            reader.nest();
-            return Some(Held::new(reader));
-        }
-        let writer = shared.writes.hold_of(thread).filter(|hold| hold.node.is_held())?;
-        writer.nest();
-        Some(Held::new(writer))
+        let SharedThreadLock { reads, writes, .. } = &*self.lock.shared;
+        let holds = if self.kind == Kind::Read { reads } else { writes };
+        let hold = holds.hold_of(this_thread()).filter(|hold| hold.node.is_held())?;
+        hold.guards.nest();
+        Some(Held::new(hold))
     }
 
     fn take(&self, request: &Request<'_>) -> Result<Option<Held>> {
@@ -382,23 +379,50 @@ impl Acquire for Way {
         let ThreadLock { settings, shared } = &*self.lock;
         let (reader, writer) = (shared.reads.hold_of(thread), shared.writes.hold_of(thread));
         writer.iter().try_for_each(|writer| settings.check(&writer.node))?;
-        reader.iter().try_for_each(|reader| settings.check(&reader.shared_read.node))?;
+        reader.iter().try_for_each(|reader| settings.check(&reader.node))?;
         Ok(reader.is_some() || writer.is_some() || shared.self_deadlock.is_held_by(thread))
     }
 }
 
-/// The hold that the write guards of one thread, or its guards of a mutex, share.
-struct WriteHold {
+/// The hold that all read guards of one thread share; or all its write guards, or all its guards of
+/// a mutex.
+struct ThreadHold {
     // `node` is dropped before `lock`. If the hold is kept, the keeper of `lock` has a reference to
     // it too. If `lock` is the last handle, its drop first releases the kept hold, with that
     // reference, and then closes the session. With another reference still here the hold would be
     // released after the close, and would be logged as a lost lock.
     node: Arc<HeldNode>,
+    /// To read: the shared read whose node this is. `None`: the thread has the lock alone.
+    shared_read: Option<Arc<SharedRead>>,
     lock: Arc<ThreadLock>,
     tally: HoldTally,
+    guards: Guards,
 }
 
-impl Hold for Nested<WriteHold> {
+impl AsRef<Guards> for ThreadHold {
+    fn as_ref(&self) -> &Guards {
+        &self.guards
+    }
+}
+
+impl ThreadHold {
+    /// The holds of the same kind, and those of the other one.
+    fn holds(&self) -> [&Reentry<ThreadHold>; 2] {
+        let SharedThreadLock { reads, writes, .. } = &*self.lock.shared;
+        if self.shared_read.is_some() { [reads, writes] } else { [writes, reads] }
+    }
+
+    /// Ends the hold, which goes to no other thread.
+    fn end(&self, end_by: EndBy) -> Release {
+        match &self.shared_read {
+            Some(shared_read) if shared_read.leave() => self.node.begin_release(end_by),
+            Some(_) => Release::of_guard_only(&self.node, end_by),
+            None => self.lock.shared.local.end(&self.node, end_by),
+        }
+    }
+}
+
+impl Hold for ThreadHold {
     fn node(&self) -> &HeldNode {
         &self.node
     }
@@ -408,65 +432,25 @@ impl Hold for Nested<WriteHold> {
     }
 
     fn count(&self) -> usize {
-        self.lock.shared.writes.count(self.thread())
+        let [own, _] = self.holds();
+        own.count(self.guards.thread())
     }
 
     fn release(&self, end_by: EndBy) -> Release {
         let ThreadLock { settings, shared } = &*self.lock;
-        if !shared.writes.leave(self) {
+        let ([own, others], thread) = (self.holds(), self.guards.thread());
+        if !own.leave(self) {
             return Release::of_guard_only(&self.node, end_by);
         }
         self.tally.released(&self.node);
-        let reads_on = shared.reads.count(self.thread()) > 0;
-        if !reads_on {
-            shared.self_deadlock.released(self.thread());
-        }
         // If the thread goes on reading, its write node must not be handed to another writer.
-        if reads_on {
-            return shared.local.end(&self.node, end_by);
+        if others.count(thread) > 0 {
+            return self.end(end_by);
         }
-        shared.local.release(&self.node, settings, end_by)
-    }
-}
-
-/// The hold that the read guards of one thread share.
-struct ReadHold {
-    lock: Arc<ThreadLock>,
-    shared_read: Arc<SharedRead>,
-    tally: HoldTally,
-}
-
-impl Hold for Nested<ReadHold> {
-    fn node(&self) -> &HeldNode {
-        &self.shared_read.node
-    }
-
-    fn path(&self) -> &str {
-        self.lock.settings.shown(self.shared_read.node.path())
-    }
-
-    fn count(&self) -> usize {
-        self.lock.shared.reads.count(self.thread())
-    }
-
-    /// If the read stands in the place of a write, this is the number of hand-overs before that
-    /// write.
-    fn hand_over(&self) -> u64 {
-        self.shared_read.fence
-    }
-
-    fn release(&self, end_by: EndBy) -> Release {
-        let shared = &self.lock.shared;
-        if !shared.reads.leave(self) {
-            return Release::of_guard_only(&self.shared_read.node, end_by);
+        shared.self_deadlock.released(thread);
+        match self.shared_read {
+            Some(_) => self.end(end_by),
+            None => shared.local.release(&self.node, settings, end_by),
         }
-        self.tally.released(&self.shared_read.node);
-        if shared.writes.count(self.thread()) == 0 {
-            shared.self_deadlock.released(self.thread());
-        }
-        if self.shared_read.leave() {
-            return self.shared_read.node.begin_release(end_by);
-        }
-        Release::of_guard_only(&self.shared_read.node, end_by)
     }
 }

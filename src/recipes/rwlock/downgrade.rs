@@ -26,6 +26,7 @@ impl Queue {
         loop {
             let refused = match contender.grant(Callbacks::NONE.on_loss) {
                 Ok(held_node) => {
+                    held_node.continues(write);
                     write.check(core)?;
                     debug!("{}: held beside the write", contender.path);
                     return Ok(held_node);

@@ -2,11 +2,26 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::local::reentry::Reentry;
+use crate::local::reentry::{Guards, Reentry};
 use crate::world::{explore_up_to, spawn, this_thread};
 
 /// How often a thread that could continue loses the processor.
 const BOUND: Option<usize> = Some(3);
+
+/// A hold of this thread, with a number.
+struct Numbered(u32, Guards);
+
+impl Numbered {
+    fn new(number: u32) -> Self {
+        Numbered(number, Guards::of(this_thread()))
+    }
+}
+
+impl AsRef<Guards> for Numbered {
+    fn as_ref(&self) -> &Guards {
+        &self.1
+    }
+}
 
 /// Two threads take three guards each on a lock with two places, and give them up in two ways. A
 /// third thread checks the state.
@@ -16,19 +31,19 @@ pub fn guards_of_two_threads_and_a_check_by_a_third() {
         let other = {
             let reentry = reentry.clone();
             spawn(move || {
-                let hold = reentry.insert(this_thread(), 2);
-                hold.nest();
+                let hold = reentry.insert(Numbered::new(2));
+                hold.1.nest();
                 assert!(!reentry.leave(&hold), "one guard is left");
                 assert!(reentry.leave(&hold), "the last guard");
             })
         };
         let looker = {
             let reentry = reentry.clone();
-            spawn(move || reentry.any(|hold| *hold == 3))
+            spawn(move || reentry.any(|hold: &Numbered| hold.0 == 3))
         };
-        let (own, first) = (this_thread(), reentry.insert(this_thread(), 1));
+        let (own, first) = (this_thread(), reentry.insert(Numbered::new(1)));
         assert!(reentry.give_up(&first), "there was a hold");
-        let second = reentry.insert(own, 1);
+        let second = reentry.insert(Numbered::new(1));
         assert!(!reentry.leave(&first), "a guard that was given up ends the next hold");
         assert_eq!(reentry.count(own), 1, "guards of this thread");
         assert!(reentry.leave(&second), "the last guard");
@@ -39,7 +54,19 @@ pub fn guards_of_two_threads_and_a_check_by_a_third() {
 }
 
 /// A hold that reads the state of its lock when it is dropped.
-struct Curious(OnceLock<Weak<Reentry<Curious>>>);
+struct Curious(OnceLock<Weak<Reentry<Curious>>>, Guards);
+
+impl Curious {
+    fn new() -> Self {
+        Curious(OnceLock::new(), Guards::of(this_thread()))
+    }
+}
+
+impl AsRef<Guards> for Curious {
+    fn as_ref(&self) -> &Guards {
+        &self.1
+    }
+}
 
 impl Drop for Curious {
     fn drop(&mut self) {
@@ -58,10 +85,10 @@ pub fn a_hold_may_read_its_lock_when_it_is_dropped() {
             // This thread may have the last reference, and drops it outside the lock too.
             spawn(move || reentry.any(|_: &Curious| false))
         };
-        let old = reentry.insert(this_thread(), Curious(OnceLock::new()));
+        let old = reentry.insert(Curious::new());
         let _ = old.0.set(Arc::downgrade(&reentry));
         drop(old);
-        let new = reentry.insert(this_thread(), Curious(OnceLock::new()));
+        let new = reentry.insert(Curious::new());
         assert!(reentry.leave(&new), "the last guard");
         assert!(!looker.join().unwrap(), "the closure returns false");
     });
