@@ -18,6 +18,8 @@ use std::{
 const LOOK: Duration = Duration::from_millis(5);
 /// What a thread may be late on a machine that is punctual.
 const PUNCTUAL: Duration = Duration::from_millis(1);
+/// A look that comes so late was kept waiting, and not only woken slowly.
+const KEPT: Duration = Duration::from_millis(20);
 
 /// What the control has noted.
 struct Noted {
@@ -54,13 +56,25 @@ fn watch() {
 /// For how long since `from` the control could have run, and did not: the machine's part of the
 /// time.
 pub fn late_since(from: Instant) -> Duration {
+    sum_since(from, PUNCTUAL)
+}
+
+/// The same without the looks that came less than 20 ms late. The control wakes up to 200 times in a
+/// second, and a machine that is busy delays each of these by a little. A thread that sleeps until
+/// one time is delayed once: all the little delays of the control are no part of its time.
+pub fn kept_since(from: Instant) -> Duration {
+    sum_since(from, KEPT)
+}
+
+/// For how long since `from` those looks were late that came more than `least` late.
+fn sum_since(from: Instant, least: Duration) -> Duration {
     start();
     let (noted, now) = (NOTED.lock(), Instant::now());
     let first = noted.late.partition_point(|(_, came)| *came <= from);
-    let of = |due: Instant, came: Instant| came.saturating_duration_since(due.max(from));
-    let before: Duration = noted.late[first..].iter().map(|(due, came)| of(*due, *came)).sum();
     // The look that is due now may be late itself.
-    before + Some(of(noted.last + LOOK, now)).filter(|late| *late > PUNCTUAL).unwrap_or_default()
+    let looks = noted.late[first..].iter().copied().chain([(noted.last + LOOK, now)]);
+    let late = looks.filter(|(due, came)| came.saturating_duration_since(*due) > least);
+    late.map(|(due, came)| came.saturating_duration_since(due.max(from))).sum()
 }
 
 /// How long the time since `from` would have been on a machine that is punctual. A bound for a call
@@ -135,6 +149,16 @@ mod tests {
         let late = late_since(begun);
         assert!(late >= LOOK * 30, "{late:?}");
         assert!(at_best(begun) <= begun.elapsed() - LOOK * 30);
+        // It was one long delay. A look that comes a little late is none.
+        assert!(kept_since(begun) >= LOOK * 30);
+        let mut noted = NOTED.lock();
+        let last = Instant::now();
+        let begun = last - LOOK * 2;
+        noted.late.push((last - LOOK, last));
+        noted.last = last;
+        drop(noted);
+        let (kept, late) = (kept_since(begun), late_since(begun));
+        assert!(late >= kept + LOOK, "{late:?} {kept:?}");
     }
 
     #[test]
