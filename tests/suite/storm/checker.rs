@@ -52,24 +52,31 @@
 //!
 //! **The noise of the machine.** What is left of a late call's time without the machine's part is
 //! the library's, and may be [`NOISE`]; so may be what is left of the time in which a thread waited
-//! for `lost()` of a void hold. Three looks at the same time tell of the machine's part:
+//! for `lost()` of a void hold. Several looks tell of the machine's part:
 //!
 //! * for how long the thread itself was runnable without a processor;
-//! * for how long a thread beside it that only sleeps was late: the other threads of the library,
-//!   for which the call waited, got no processor as that one got none;
-//! * how late the notes were that each process makes every 200 ms to say that it runs: it was
-//!   stopped, or had no processor.
+//! * for how long the threads of the library were for which it may have waited (`Wait::delays`);
+//! * for how long a thread beside them that only sleeps was late, by delays of 20 ms or more;
+//! * how late the beats of its process were, which are due every 200 ms: it was stopped, or had no
+//!   processor.
 //!
 //! A machine that is busy keeps all threads waiting at once, and a process that is stopped is
-//! stopped with all its threads. So one second can be in each of the three, and their sum could be
-//! three seconds. Nothing says how much of them is the same time. At least as long as the largest of
-//! them the machine did keep a thread waiting, so that one is the machine's part, and the others are
-//! in it. While the thread ran on a processor it waited for nobody: that time is the library's, and
-//! no part of the machine's.
+//! stopped with all its threads. So the same second can be in each of these, and it must be taken
+//! off once only. The process notes its threads' waits at each beat: those of one beat tell of the
+//! same time, and the longest counts; those of other beats tell of another time, and are added. In
+//! all it is at least what the thread itself noted for the whole call. While the thread ran on a
+//! processor it waited for nobody: that time is the library's, and no part of the machine's.
 //!
-//! An error in a calm counts only if all processes of the storm together were late by at most
-//! [`STALL`] from shortly before the call to its end: a server without a processor answers late too.
-use super::history::{self, BEAT, Failure, Line, Mode, Note, PROGRAM, Spent};
+//! A beat does not say when in its 200 ms a wait was. In the beats in which the time begins and
+//! ends, waits count as if they were in it, so up to two beats too much may be taken off.
+//!
+//! Not each wait during a call makes it late. `lock_timeout(d)` sleeps until d is over or the lock
+//! comes, so a wait before that makes it no later (`patience`), and only waits after that count. In
+//! the steps of all other calls a wait pushes all that comes behind it.
+//!
+//! An error in a calm does not count if in more than half of the time of its call (at least in half
+//! of the half second before the error) the machine kept the thread waiting as above.
+use super::history::{self, BEAT, Failure, Line, Mode, Note, PROGRAM, Spent, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of permits of the semaphore.
@@ -91,9 +98,6 @@ pub const NOISE: i64 = SECOND / 2;
 const ANSWER: i64 = SECOND / 2;
 /// How late a note that the process runs may come.
 const LATE: i64 = SECOND / 50;
-/// How late the notes of all processes together may be if an error should count.
-pub const STALL: i64 = SECOND / 10;
-
 /// All kinds of violations.
 pub const KINDS: [&str; 16] = [
     "overlap",
@@ -127,6 +131,8 @@ pub struct Verdict {
     /// The numbers of calls that found the lock taken, and of calls that failed with `Unavailable`.
     pub taken: usize,
     pub unavailable: usize,
+    /// How many of these failed in a calm in which the machine was slow.
+    pub excused: usize,
     /// The late calls, and the late signals of losses.
     pub calls: Latest,
     pub signals: Latest,
@@ -167,6 +173,7 @@ struct Call {
     /// None: the call releases the lock.
     mode: Option<Mode>,
     within: Option<i64>,
+    patience: i64,
     /// Whether the thread had another hold when the call began.
     is_inside: bool,
     asked: i64,
@@ -236,26 +243,42 @@ struct Process {
     name: String,
     /// The times of the notes that it runs.
     beats: Vec<i64>,
+    /// Its threads' waits between two of these times, in the order of time.
+    waits: Vec<(i64, i64, Wait)>,
     last: i64,
     ended: bool,
 }
 
 impl Process {
-    /// For how long it did not run between these times, as far as its notes show.
-    fn stalled(&self, from: i64, to: i64) -> i64 {
-        // The pair of notes that contains `from`, and all later pairs.
+    /// When it was kept waiting between these times, with this thread or with what the thread may
+    /// have waited for.
+    fn kept_waiting(&self, thread: &str, from: i64, to: i64) -> Vec<(i64, i64)> {
+        // The pair of beats that contains `from`, and all later pairs.
         let first = self.beats.partition_point(|beat| *beat <= from).saturating_sub(1);
         let pairs = self.beats[first.min(self.beats.len())..].windows(2);
-        let gaps = pairs.take_while(|pair| pair[0] < to).map(|pair| pair[1] - pair[0] - BEAT);
-        gaps.filter(|late| *late > LATE).sum()
+        let pairs = pairs.map(|pair| (pair[0], pair[1])).take_while(|(before, _)| *before < to);
+        let stalls = pairs.filter(|(before, beat)| beat - before > BEAT + LATE);
+        let stalls = stalls.map(|(before, beat)| (before + BEAT, beat));
+        let first = self.waits.partition_point(|(_, beat, _)| *beat <= from);
+        // A long wait is told when it is over, perhaps only after the time.
+        let waits = self.waits[first..].iter().take_while(|(before, ..)| *before < to + SECOND);
+        let waits = waits.filter(|(.., wait)| wait.delays(thread));
+        // Where in its beat a wait was is not known. It counts as if it was as long as possible in
+        // this time, and a wait that is no longer than its beat is in that beat.
+        let waits = waits.map(|(before, beat, wait)| {
+            let over = if *before < to { to.min(*beat) } else { *beat };
+            let begun = over - wait.micros;
+            (if beat - wait.micros < *before { begun } else { begun.max(*before) }, over)
+        });
+        stalls.chain(waits).collect()
     }
 
-    /// How much of the time from `from` to `to`, which a thread spent like this, was the machine's
-    /// part at least. The top of this file says why these are not added up.
-    fn machine(&self, spent: Spent, from: i64, to: i64) -> i64 {
+    /// How much of the time from `from` to `to`, which this thread spent like that, was the
+    /// machine's part. The top of this file says what is added up, and what is not.
+    fn machine(&self, thread: &str, spent: Spent, from: i64, to: i64) -> i64 {
         let Spent { ran, runnable, control } = spent;
-        let waited = (to - from - ran).max(0);
-        runnable.max(control).max(self.stalled(from, to)).min(waited)
+        let all = sum(self.kept_waiting(thread, from, to), from, to);
+        all.max(runnable).max(control).min((to - from - ran).max(0))
     }
 }
 
@@ -292,6 +315,7 @@ impl Judge {
         self.processes.push(Process {
             name: name.to_owned(),
             beats: Vec::new(),
+            waits: Vec::new(),
             last,
             ended: false,
         });
@@ -353,9 +377,14 @@ impl Judge {
                 self.found("lost_while_held", what);
             }
             (Note::Waited { op, spent }, _) => self.calls[*index.calls.get(&op)?].spent = spent,
-            (Note::Beat, _) => self.processes[process].beats.push(at),
+            (Note::Beat(waits), _) => {
+                let process = &mut self.processes[process];
+                let before = process.beats.last().map_or(at - BEAT, |beat| *beat);
+                process.waits.extend(waits.into_iter().map(|wait| (before, at, wait)));
+                process.beats.push(at);
+            }
             (Note::End, _) => self.processes[process].ended = true,
-            (Note::Ask { op, lock, mode, within }, _) => {
+            (Note::Ask { op, lock, mode, within, patience }, _) => {
                 index.calls.insert(op, self.calls.len());
                 let is_inside = index.present.get(&thread).is_some_and(|count| *count > 0);
                 self.calls.push(Call {
@@ -364,6 +393,7 @@ impl Judge {
                     lock,
                     mode,
                     within,
+                    patience,
                     is_inside,
                     asked: at,
                     end: None,
@@ -505,7 +535,7 @@ impl Judge {
         if let Some(void) = hold.void {
             let (told, spent) =
                 lost.map_or((process.last, Spent::default()), |(at, spent, _)| (*at, *spent));
-            let (late, machine) = (told - void, process.machine(spent, void, told));
+            let (late, machine) = (told - void, process.machine(&hold.thread, spent, void, told));
             if lost.is_some() {
                 self.verdict.signals.add(late, late - machine, late, spent);
             }
@@ -535,7 +565,8 @@ impl Judge {
             ));
         }
         let mut found = Vec::new();
-        let (mut taken, mut unavailable, mut latest) = (0, 0, Latest::default());
+        let (mut taken, mut unavailable, mut excused) = (0, 0, 0);
+        let mut latest = Latest::default();
         for call in &self.calls {
             let process = &self.processes[call.process];
             let over = call.end.as_ref().map_or(process.last, |(at, _)| *at);
@@ -548,7 +579,13 @@ impl Judge {
             };
             if let Some(within) = call.within {
                 let late = over - call.asked - within;
-                let machine = process.machine(call.spent, call.asked, over);
+                // What the thread noted of the whole call does not say what was after its patience.
+                let spent = match call.patience {
+                    0 => call.spent,
+                    _ => Spent { ran: call.spent.ran, ..Spent::default() },
+                };
+                let from = call.asked + call.patience;
+                let machine = process.machine(&call.thread, spent, from, over);
                 let at_best = late - machine;
                 if call.end.is_some() {
                     latest.add(late, at_best, over - call.asked, call.spent);
@@ -577,14 +614,17 @@ impl Judge {
                     unavailable += 1;
                     let is_calm =
                         self.calms.iter().any(|(from, to)| *from <= call.asked && at <= to);
-                    let all = self.processes.iter();
-                    let stalled: i64 =
-                        all.map(|process| process.stalled(call.asked - SECOND, *at)).sum();
                     let is_too_short = call.within.is_some_and(|within| {
                         within < ANSWER || call.lock == MULTI && at - call.asked >= within
                     });
-                    if is_calm && stalled <= STALL && !is_too_short {
-                        add("error_in_calm", text);
+                    if is_calm && !is_too_short {
+                        let from = call.asked.min(at - ANSWER);
+                        let slow = process.kept_waiting(&call.thread, from, *at);
+                        if sum(slow, from, *at) > (at - from) / 2 {
+                            excused += 1;
+                        } else {
+                            add("error_in_calm", text);
+                        }
                     }
                 }
                 Some((_, End::Failed(Failure::Lost, _)))
@@ -595,7 +635,7 @@ impl Judge {
         }
         self.verdict.violations.extend(found);
         (self.verdict.taken, self.verdict.unavailable) = (taken, unavailable);
-        self.verdict.calls = latest;
+        (self.verdict.excused, self.verdict.calls) = (excused, latest);
     }
 
     /// Checks what has to be there at the end.
@@ -638,6 +678,18 @@ impl Judge {
         }
         self.verdict.violations.extend(found);
     }
+}
+
+/// How much of the time from `from` to `to` is in at least one of these spans.
+fn sum(mut spans: Vec<(i64, i64)>, from: i64, to: i64) -> i64 {
+    spans.sort_unstable();
+    let (mut all, mut end) = (0, from);
+    for (begun, over) in spans {
+        let over = over.min(to);
+        all += (over - begun.max(end)).max(0);
+        end = end.max(over);
+    }
+    all
 }
 
 /// How late something was, and the machine's part of that.

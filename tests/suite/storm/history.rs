@@ -43,21 +43,50 @@ pub struct Spent {
     /// For how long it was runnable and had no processor.
     pub runnable: i64,
     /// For how long a thread beside it that does nothing but sleep was late
-    /// (`zk_test_support::control`).
+    /// (`zk_test_support::control::kept_since`).
     pub control: i64,
+}
+
+/// For how long a thread was kept waiting for a processor, in microseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wait {
+    pub thread: String,
+    pub micros: i64,
+}
+
+impl Wait {
+    /// The thread that does nothing but sleep. For how long it was late is its wait.
+    pub const CONTROL: &str = "control";
+    /// The thread that takes the elections, the only calls that wait for a candidate's thread.
+    pub const ELECTION: &str = "election";
+
+    /// Whether a call of `thread` may have waited for the one that was kept waiting: it is the same
+    /// thread, the control, or a thread of the library that answers calls and ends holds. A process
+    /// of the storm has one session, so all of these threads are that session's. The threads that
+    /// tell the logger and the observers are none of them.
+    pub fn delays(&self, thread: &str) -> bool {
+        match &*self.thread {
+            Wait::CONTROL | "zkm-session" | "zkm-resolve" => true,
+            "zkm-candidate" => thread == Wait::ELECTION,
+            other => other == thread || other.starts_with("zkm-loop-"),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
-    /// The process runs.
-    Beat,
+    /// The process runs. The waits are those since the beat before.
+    Beat(Vec<Wait>),
     /// Stamped before a call. `within` is the time that the call may take, if it has a deadline. A
-    /// call with a mode takes a lock; a call without one releases it.
+    /// call with a mode takes a lock; a call without one releases it. `patience` is the part of
+    /// that time for which the call itself says that it may wait for the lock: what keeps it waiting
+    /// before that is over makes nothing late.
     Ask {
         op: u64,
         lock: String,
         mode: Option<Mode>,
         within: Option<i64>,
+        patience: i64,
     },
     /// Stamped after a call that took the lock, and before `is_held()` returned true. Until
     /// `until`, which is not later than the end of the lease, the hold stands whatever happens to
@@ -254,9 +283,12 @@ impl Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} ", self.at, self.thread)?;
         match &self.note {
-            Note::Beat => write!(f, "beat"),
-            Note::Ask { op, lock, mode, within } => {
-                write!(f, "ask {op} {lock} {} {}", Word(*mode), Word(*within))
+            Note::Beat(waits) => {
+                write!(f, "beat")?;
+                waits.iter().try_for_each(|wait| write!(f, " {} {}", wait.thread, wait.micros))
+            }
+            Note::Ask { op, lock, mode, within, patience } => {
+                write!(f, "ask {op} {lock} {} {} {patience}", Word(*mode), Word(*within))
             }
             Note::Got { op, hold, lock, mode, token: (zxid, hand_over), until, node } => {
                 write!(f, "got {op} {hold} {lock} {mode} {zxid} {hand_over} {until} {node}")
@@ -297,7 +329,7 @@ impl FromStr for Line {
         // The last word of a note is the rest of its line.
         let mut words = rest.splitn(
             match word {
-                "ask" => 4,
+                "ask" => 5,
                 "got" => 8,
                 "lost" => 5,
                 "waited" => 4,
@@ -309,10 +341,20 @@ impl FromStr for Line {
         );
         let words = &mut words;
         let note = match word {
-            "beat" => Note::Beat,
+            "beat" => {
+                let words: Vec<&str> = rest.split_ascii_whitespace().collect();
+                let wait = |pair: &[&str]| {
+                    let [thread, micros] = pair else { return Err(()) };
+                    let micros = micros.parse().map_err(drop)?;
+                    Ok(Wait { thread: (*thread).to_owned(), micros })
+                };
+                Note::Beat(words.chunks(2).map(wait).collect::<Result<_, ()>>()?)
+            }
             "ask" => {
                 let (op, lock) = (next(words)?, next(words)?);
-                Note::Ask { op, lock, mode: optional(words)?, within: optional(words)? }
+                let (mode, within) = (optional(words)?, optional(words)?);
+                let patience = words.next().map_or(Ok(0), str::parse).map_err(drop)?;
+                Note::Ask { op, lock, mode, within, patience }
             }
             "got" => {
                 let (op, hold, lock, mode) =

@@ -304,15 +304,20 @@ fn a_signal_after_a_release_is_found() {
     assert_eq!(of_a_hold(&["@2 t free 1", "@2.1 t freed 1 false", "@5 t late 1"]), NONE);
 }
 
-/// The violations of a call that begins at second 10 and ends with these notes, beside a call that
-/// got its lock.
+/// The violations of a call that begins at second 10, may take a second and ends with these notes,
+/// beside a call that got its lock.
 fn of_a_call(lock: &str, lines: &[&str]) -> Vec<&'static str> {
+    of_a_storm_call(lock, "@1", lines, &[])
+}
+
+/// The same of a call that may take that time, with these further notes of the program.
+fn of_a_storm_call(lock: &str, within: &str, lines: &[&str], notes: &[&str]) -> Vec<&'static str> {
     let begin = [
         "@1 t ask 0 /mutex write -",
         "@1 t got 0 1 /mutex write 17 0 @4 n0000000001",
         "@2 t free 1",
     ];
-    let ask = format!("@10 t ask 2 {lock} write @1");
+    let ask = format!("@10 t ask 2 {lock} write {within}");
     let all = [&begin[..], &[&*ask], lines, &["@20 main end"]].concat();
     let other = [
         "@1 t ask 0 /multi write -",
@@ -320,7 +325,7 @@ fn of_a_call(lock: &str, lines: &[&str]) -> Vec<&'static str> {
         "@2 t free 1",
         "@9 main end",
     ];
-    let program = ["@0 storm quiet", "@5 storm calm @15", "@99 storm listed"];
+    let program = [&["@0 storm quiet", "@5 storm calm @15"], notes, &["@99 storm listed"]].concat();
     found(&[("storm", &program), ("a", &all), ("b", &other)])
 }
 
@@ -350,6 +355,80 @@ fn a_call_that_returns_long_after_its_deadline_is_found() {
     );
 }
 
+/// The call comes 1.2 s late. The process notes at each beat who waited for a processor since the
+/// beat before.
+fn waits_at_one_time_are_counted_once_and_those_of_other_times_are_added() {
+    let with = |beats: &[&str]| {
+        let first = "@11.2 beat beat";
+        of_a_call("/multi", &[&[first], beats, &["@12.2 t taken 2"]].concat())
+    };
+    let quiet = ["@11.4 beat beat", "@11.6 beat beat", "@11.8 beat beat", "@12 beat beat"];
+    assert_eq!(with(&quiet), ["deadline"]);
+    // Threads of the library, at four times.
+    let waits = [
+        "@11.4 beat beat zkm-loop-1 @0.19",
+        "@11.6 beat beat zkm-session @0.19",
+        "@11.8 beat beat t @0.19",
+        "@12 beat beat control @0.19",
+    ];
+    assert_eq!(with(&waits), NONE);
+    // All of them at one time.
+    let at_once = "@11.6 beat beat control @0.19 t @0.19 zkm-loop-1 @0.19 zkm-session @0.19";
+    assert_eq!(with(&[quiet[0], at_once, quiet[2], quiet[3]]), ["deadline"]);
+    // Threads for which the call does not wait.
+    for other in ["u", "zkm-log", "zkm-observer", "zkm-candidate", "zkm-client-1"] {
+        let beat = format!("@12 beat beat {other} @0.19");
+        assert_eq!(with(&[waits[0], waits[1], waits[2], &beat]), ["deadline"], "{other}");
+    }
+    // A wait that lasted for several beats is told at its end.
+    assert_eq!(with(&[quiet[0], quiet[1], quiet[2], "@12 beat beat zkm-loop-1 @0.8"]), NONE);
+    // It was over before the call began.
+    let before = ["@10 beat beat zkm-loop-1 @0.8", "@10.2 beat beat", "@10.4 beat beat"];
+    let between = ["@10.6 beat beat", "@10.8 beat beat", "@11 beat beat"];
+    assert_eq!(
+        of_a_call("/multi", &[&before[..], &between, &["@11.6 t taken 2"]].concat()),
+        ["deadline"]
+    );
+    // A part of it was over before the call began.
+    let part = |at: &str| {
+        let beat = format!("{at} beat beat zkm-loop-1 @0.8");
+        of_a_call("/multi", &[&beat, "@12.2 t taken 2"])
+    };
+    assert_eq!(part("@10.75"), NONE);
+    assert_eq!(part("@10.65"), ["deadline"]);
+    // It began before the call ended, and was told after that.
+    let long = |wait: &str| {
+        let end = ["@12.2 beat beat", "@12.2 t taken 2", "@12.4 beat beat", wait];
+        of_a_call("/multi", &[&["@11.2 beat beat"], &quiet[..], &end].concat())
+    };
+    assert_eq!(long("@12.6 beat beat zkm-loop-1 @1.15"), NONE);
+    assert_eq!(long("@12.6 beat beat zkm-loop-1 @0.9"), ["deadline"]);
+    // The process was stopped, and then its thread got no processor.
+    let stopped = "@11.9 beat beat control @0.5";
+    let then = |wait: &str| {
+        let note = format!("@12.2 t waited 2 @0 {wait} @0.5");
+        with(&[quiet[0], stopped, &format!("@12.1 beat beat t {wait}"), &note])
+    };
+    assert_eq!(then("@0.2"), NONE);
+    assert_eq!(then("@0.01"), ["deadline"]);
+}
+
+/// The call waits for its lock for two seconds, and returns 0.7 s later than that.
+fn a_wait_makes_a_call_late_only_if_the_call_does_not_sleep_meanwhile() {
+    let with = |within: &str, at: &str, notes: &[&str]| {
+        let beat = format!("{at} beat beat zkm-loop-1 @0.4");
+        let lines = [&[&*beat, "@12.7 t taken 2"], notes].concat();
+        of_a_storm_call("/multi", within, &lines, &[])
+    };
+    assert_eq!(with("@2", "@11", &[]), NONE);
+    assert_eq!(with("@2 @2", "@11", &[]), ["deadline"]);
+    assert_eq!(with("@2 @2", "@12.5", &[]), NONE);
+    // What the thread noted of the whole call does not say when that was.
+    let waited = ["@12.7 t waited 2 @0 @0.4 @0.4"];
+    assert_eq!(with("@2", "@11.5", &waited), NONE);
+    assert_eq!(with("@2 @2", "@11.5", &waited), ["deadline"]);
+}
+
 fn a_call_that_never_returns_is_found() {
     assert_eq!(of_a_call("/multi", &[]), ["never_ended"]);
 }
@@ -369,9 +448,25 @@ fn an_error_that_no_fault_explains_is_found() {
         of_a_call("/multi", &["@15.1 t failed 2 unavailable no answer", "@18 t x"]),
         ["broken_history"]
     );
+    let line = "@10.5 t failed 2 unavailable no answer";
+    // A thread of the library got no processor for so long that no answer came in time.
+    let slow = |wait: &str| {
+        let beat = format!("@10.4 beat beat zkm-loop-1 {wait}");
+        of_a_call("/multi", &["@10.2 beat beat", &beat, line])
+    };
+    assert_eq!(slow("@0.3"), NONE);
+    assert_eq!(slow("@0.1"), ["error_in_calm"]);
     // The process had no processor.
-    let slow = ["@10.1 beat beat", "@10.45 beat beat", "@10.5 t failed 2 unavailable no answer"];
-    assert_eq!(of_a_call("/multi", &slow), NONE);
+    let stopped = |beat| of_a_call("/multi", &[beat, "@10.45 beat beat", line]);
+    assert_eq!(stopped("@9.95 beat beat"), NONE);
+    assert_eq!(stopped("@10.1 beat beat"), ["error_in_calm"]);
+    // A short wait explains no error that comes at once.
+    let at_once = |beat: &str| {
+        let error = "@10.01 t failed 2 unavailable no answer";
+        of_a_call("/multi", &["@9.9 beat beat", beat, error])
+    };
+    assert_eq!(at_once("@10 beat beat zkm-loop-1 @0.05"), ["error_in_calm"]);
+    assert_eq!(at_once("@10 beat beat zkm-loop-1 @0.3"), NONE);
     assert_eq!(of_a_call("/multi", &["@10.5 t failed 2 other no such lock"]), ["wrong_error"]);
     assert_eq!(of_a_call("/multi", &["@10.5 t failed 2 lost a member"]), NONE);
     assert_eq!(of_a_call("/mutex", &["@10.5 t failed 2 lost what"]), ["wrong_error"]);
@@ -433,6 +528,8 @@ fn a_history_with_a_hole_is_found() {
     assert_eq!(found(&[("storm", &["@99 storm quiet"])]), ["broken_history"]);
     assert_eq!(of_a_hold(&["@2 t gone 1"]), ["broken_history"]);
     assert_eq!(of_a_hold(&["@2 t free 7"]), ["broken_history"]);
+    assert_eq!(of_a_hold(&["@2 beat beat t"]), ["broken_history"]);
+    assert_eq!(of_a_hold(&["@2 beat beat t x"]), ["broken_history"]);
     // A kill cuts the last line off.
     let mut judge = Judge::default();
     judge.take("storm", "0 storm quiet\n0 storm killed a\n0 storm listed\n");
@@ -456,6 +553,8 @@ scenarios![
     a_signal_of_a_hold_that_stands_is_found,
     a_signal_after_a_release_is_found,
     a_call_that_returns_long_after_its_deadline_is_found,
+    waits_at_one_time_are_counted_once_and_those_of_other_times_are_added,
+    a_wait_makes_a_call_late_only_if_the_call_does_not_sleep_meanwhile,
     a_call_that_never_returns_is_found,
     an_error_that_no_fault_explains_is_found,
     a_writer_may_get_a_loss_error_when_it_wants_to_read,

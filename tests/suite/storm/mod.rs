@@ -8,6 +8,7 @@
 //! fail. At the end each thread takes its lock once more, the remaining nodes are listed, and the
 //! checker (`checker.rs`) checks the histories.
 
+mod beats;
 mod checker;
 mod history;
 mod made_up;
@@ -16,6 +17,7 @@ pub mod program;
 pub mod worker;
 
 use crate::support::{Direction, Ensemble, Proxy, Raw, Scratch, Server, Test, raw, scenarios};
+use beats::Beats;
 use checker::{Judge, KINDS, Latest, Verdict};
 use history::{BEAT, History, Note, PROGRAM, Spent, now};
 use plan::{Next, Sequence, ServerFault, WorkerFault};
@@ -96,8 +98,9 @@ fn play(settings: Settings, dir: &Path) -> Verdict {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
+            let mut beats = Beats::begin();
             while !over.load(SeqCst) {
-                storm.note(Note::Beat);
+                storm.note(beats.next());
                 thread::sleep(Duration::from_micros(BEAT as u64));
             }
         });
@@ -155,12 +158,13 @@ fn summary(about: &str, verdict: &Verdict) -> String {
             at_best / 1000
         )
     }
-    let Verdict { violations, acquisitions, faults, lost, taken, unavailable, calls, signals } =
-        verdict;
+    let Verdict { violations, acquisitions, faults, lost, taken, unavailable, .. } = verdict;
+    let Verdict { excused, calls, signals, .. } = verdict;
     let of_kind = |kind: &str| violations.iter().filter(|(found, _)| *found == kind).count();
     format!(
         "{{{about}\"faults\":{},\"faults_in_all\":{},\"acquisitions\":{},\"acquisitions_in_all\":{},\
-         \"taken\":{taken},\"unavailable\":{unavailable},\"holds_lost\":{},{},{},\
+         \"taken\":{taken},\"unavailable\":{unavailable},\"excused_in_calms\":{excused},\
+         \"holds_lost\":{},{},{},\
          \"violations\":{},\"violations_in_all\":{}}}",
         map(faults),
         faults.values().sum::<usize>(),

@@ -2,8 +2,9 @@
 //! recipes, and note what they observe. When its stdin is closed, each thread takes its lock once
 //! more and ends.
 use super::{
+    beats::Beats,
     checker::{BOUNDED, MAX_HOLD, MULTI, PERMITS},
-    history::{BEAT, Failure, History, Mode, Note, Spent, now},
+    history::{self, BEAT, Failure, History, Mode, Note, Spent, now},
 };
 use crate::support::{
     Recipe,
@@ -85,7 +86,7 @@ impl Timed {
     fn spent(&self) -> Spent {
         let Scheduled { ran, runnable } = self.before.since();
         let micros = |time: Duration| time.as_micros() as i64;
-        let control = micros(control::late_since(self.begun));
+        let control = micros(control::kept_since(self.begun));
         Spent { ran: micros(ran), runnable: micros(runnable), control }
     }
 
@@ -135,8 +136,9 @@ pub fn main() -> ExitCode {
         worker.quiet.store(true, SeqCst);
     });
     thread::spawn(|| {
+        let mut beats = Beats::begin();
         loop {
-            worker.history.note(now(), "beat", Note::Beat);
+            worker.history.note(now(), "beat", beats.next());
             thread::sleep(Duration::from_micros(BEAT as u64));
         }
     });
@@ -144,9 +146,9 @@ pub fn main() -> ExitCode {
     thread::scope(|scope| {
         for (thread, locks) in worker.locks(&name) {
             let random = random.fork();
-            scope.spawn(move || {
-                Actor { worker, thread, random, former: VecDeque::new() }.act(&locks)
-            });
+            let named = thread::Builder::new().name(thread.clone());
+            let act = move || Actor { worker, thread, random, former: VecDeque::new() }.act(&locks);
+            named.spawn_scoped(scope, act).expect("a thread");
         }
     });
     let op = worker.number();
@@ -155,7 +157,7 @@ pub fn main() -> ExitCode {
     worker.history.note(
         now(),
         "main",
-        Note::Ask { op, lock: "/session".to_owned(), mode: None, within },
+        Note::Ask { op, lock: "/session".to_owned(), mode: None, within, patience: 0 },
     );
     let timed = Timed::begin();
     let closed = worker.session.close();
@@ -228,7 +230,7 @@ impl Worker {
             ("semaphore", vec![permits(1), permits(2)]),
             ("multi", vec![make(Recipe::Multi, MULTI), beside]),
             ("exclusive", vec![make(Recipe::Exclusive, "/exclusive")]),
-            ("election", vec![make(Recipe::Leader, "/election")]),
+            (history::Wait::ELECTION, vec![make(Recipe::Leader, "/election")]),
             ("keep", vec![kept("/keep")]),
             ("bounded", vec![bounded(false), bounded(true)]),
             ("own", own.collect()),
@@ -294,25 +296,24 @@ impl Actor<'_> {
         let way = if self.is_quiet() { 0 } else { self.random.u32(0..10) };
         let timeout = Duration::from_millis(self.random.u64(20..2_000));
         let (timed, bound) = (Timed::begin(), Cell::new(None));
-        let ask = |within: Option<Duration>| {
+        let ask = |within: Option<Duration>, patience: Duration| {
             let within = within.map(|within| (within + more).as_micros() as i64);
             bound.set(within);
-            self.note(
-                now(),
-                Note::Ask { op, lock: wanted.path.clone(), mode: Some(wanted.mode), within },
-            );
+            let (lock, mode) = (wanted.path.clone(), Some(wanted.mode));
+            let patience = patience.as_micros() as i64;
+            self.note(now(), Note::Ask { op, lock, mode, within, patience });
         };
         let result = match way {
             0..4 => {
-                ask(None);
+                ask(None, Duration::ZERO);
                 wanted.lock.lock().map(Some)
             }
             4..6 => {
-                ask(Some(step));
+                ask(Some(step), Duration::ZERO);
                 wanted.lock.try_lock()
             }
             _ => {
-                ask(Some(timeout));
+                ask(Some(timeout), timeout);
                 wanted.lock.lock_timeout(timeout)
             }
         };
@@ -433,7 +434,7 @@ impl Actor<'_> {
         }
         self.note(at.min(over), Note::Void { hold: one.hold });
         let late = Duration::from_micros((at - over).max(0) as u64);
-        let control = control::late_since(begun - late).as_micros() as i64;
+        let control = control::kept_since(begun - late).as_micros() as i64;
         self.note_told(one, told, at, Spent { control, ..timed.spent() });
     }
 
@@ -462,7 +463,8 @@ impl Actor<'_> {
         let op = self.worker.number();
         let within = self.worker.timeout / 6 * holds.len() as u32;
         let within = Some(within.as_micros() as i64);
-        self.note(now(), Note::Ask { op, lock: wanted.path.clone(), mode: None, within });
+        let lock = wanted.path.clone();
+        self.note(now(), Note::Ask { op, lock, mode: None, within, patience: 0 });
         holds.iter().for_each(|hold| self.note(now(), Note::Free { hold: *hold }));
         let timed = Timed::begin();
         let result = if self.random.bool() {
