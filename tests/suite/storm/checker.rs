@@ -75,7 +75,9 @@
 //! the steps of all other calls a wait pushes all that comes behind it.
 //!
 //! An error in a calm does not count if in more than half of the time of its call (at least in half
-//! of the half second before the error) the machine kept the thread waiting as above.
+//! of the half second before the error) the machine kept the thread waiting as above, or a server
+//! kept a client without the library waiting (`Note::Bare`) that connected and wrote, for longer
+//! than [`SLOW`] or without an answer at all.
 use super::history::{self, BEAT, Failure, Line, Mode, Note, PROGRAM, Spent, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -98,6 +100,9 @@ pub const NOISE: i64 = SECOND / 2;
 const ANSWER: i64 = SECOND / 2;
 /// How late a note that the process runs may come.
 const LATE: i64 = SECOND / 50;
+/// How long a client without the library may wait for a server that is not slow.
+pub const SLOW: i64 = SECOND / 4;
+
 /// All kinds of violations.
 pub const KINDS: [&str; 16] = [
     "overlap",
@@ -131,8 +136,11 @@ pub struct Verdict {
     /// The numbers of calls that found the lock taken, and of calls that failed with `Unavailable`.
     pub taken: usize,
     pub unavailable: usize,
-    /// How many of these failed in a calm in which the machine was slow.
+    /// How many of these failed in a calm in which the machine or a server was slow.
     pub excused: usize,
+    /// The number of requests of clients without the library, and of those that were slow.
+    pub bare: usize,
+    pub slow_bare: usize,
     /// The late calls, and the late signals of losses.
     pub calls: Latest,
     pub signals: Latest,
@@ -298,6 +306,8 @@ pub struct Judge {
     holds: BTreeMap<String, Vec<Hold>>,
     killed: BTreeSet<String>,
     calms: Vec<(i64, i64)>,
+    /// The requests of clients without the library that were slow: from when to when.
+    bare: Vec<(i64, i64)>,
     quiet: Option<i64>,
     listed: bool,
     verdict: Verdict,
@@ -423,6 +433,13 @@ impl Judge {
                 });
             }
             (Note::Fault { kind, .. }, _) => *self.verdict.faults.entry(kind).or_default() += 1,
+            (Note::Bare { took, answered }, _) => {
+                self.verdict.bare += 1;
+                if took > SLOW || !answered {
+                    self.verdict.slow_bare += 1;
+                    self.bare.push((at - took, at));
+                }
+            }
             (Note::Calm { until }, _) => self.calms.push((at, until)),
             (Note::Quiet, _) => self.quiet = Some(at),
             (Note::Listed, _) => self.listed = true,
@@ -619,7 +636,8 @@ impl Judge {
                     });
                     if is_calm && !is_too_short {
                         let from = call.asked.min(at - ANSWER);
-                        let slow = process.kept_waiting(&call.thread, from, *at);
+                        let mut slow = process.kept_waiting(&call.thread, from, *at);
+                        slow.extend(&self.bare);
                         if sum(slow, from, *at) > (at - from) / 2 {
                             excused += 1;
                         } else {

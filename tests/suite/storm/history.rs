@@ -166,6 +166,12 @@ pub enum Note {
         kind: String,
         target: String,
     },
+    /// Stamped after a client without the library has connected to a server, in a calm, and has
+    /// got an answer to a write: how long that took. Or it has got no answer in that time.
+    Bare {
+        took: i64,
+        answered: bool,
+    },
     /// There is no fault from now until this time, and the last ones ended long enough ago.
     Calm {
         until: i64,
@@ -309,6 +315,7 @@ impl Display for Line {
             Note::End => write!(f, "end"),
             Note::Fault { kind, target } => write!(f, "fault {kind} {target}"),
             Note::Healed { kind, target } => write!(f, "healed {kind} {target}"),
+            Note::Bare { took, answered } => write!(f, "bare {took} {answered}"),
             Note::Calm { until } => write!(f, "calm {until}"),
             Note::Quiet => write!(f, "quiet"),
             Note::Killed { worker } => write!(f, "killed {worker}"),
@@ -334,7 +341,7 @@ impl FromStr for Line {
                 "lost" => 5,
                 "waited" => 4,
                 "failed" => 3,
-                "held" | "freed" | "fault" | "healed" | "stuck" => 2,
+                "held" | "freed" | "bare" | "fault" | "healed" | "stuck" => 2,
                 _ => 1,
             },
             ' ',
@@ -385,6 +392,7 @@ impl FromStr for Line {
             "end" => Note::End,
             "fault" => Note::Fault { kind: next(words)?, target: next(words)? },
             "healed" => Note::Healed { kind: next(words)?, target: next(words)? },
+            "bare" => Note::Bare { took: next(words)?, answered: next(words)? },
             "calm" => Note::Calm { until: next(words)? },
             "quiet" => Note::Quiet,
             "killed" => Note::Killed { worker: next(words)? },

@@ -448,7 +448,28 @@ fn an_error_that_no_fault_explains_is_found() {
         of_a_call("/multi", &["@15.1 t failed 2 unavailable no answer", "@18 t x"]),
         ["broken_history"]
     );
+    // A client without the library waited for a server, too.
     let line = "@10.5 t failed 2 unavailable no answer";
+    let bare = |notes: &[&str]| of_a_storm_call("/multi", "@1", &[line], notes);
+    assert_eq!(bare(&["@10.5 storm bare @0.3 true"]), NONE);
+    assert_eq!(bare(&["@10.5 storm bare @0.05 true"]), ["error_in_calm"]);
+    assert_eq!(bare(&["@9.9 storm bare @0.3 true"]), ["error_in_calm"]);
+    assert_eq!(bare(&["@11 storm bare @0.3 true"]), ["error_in_calm"]);
+    // It waited in less than half of the time of the call.
+    assert_eq!(bare(&["@10.6 storm bare @0.3 true"]), ["error_in_calm"]);
+    // Several servers were slow at one time, or one at two times.
+    let again = |at: &str| {
+        let again = format!("{at} storm bare @0.28 true");
+        bare(&["@10.13 storm bare @0.3 true", &again])
+    };
+    assert_eq!(again("@10.13"), ["error_in_calm"]);
+    assert_eq!(again("@10.5"), NONE);
+    // Many short waits are none that is long.
+    let short: Vec<_> = (1..6).map(|at| format!("@10.{at} storm bare @0.1 true")).collect();
+    assert_eq!(bare(&short.iter().map(|note| &**note).collect::<Vec<_>>()), ["error_in_calm"]);
+    // A server did not answer at all.
+    let none = short.iter().map(|note| note.replace("true", "false")).collect::<Vec<_>>();
+    assert_eq!(bare(&none.iter().map(|note| &**note).collect::<Vec<_>>()), NONE);
     // A thread of the library got no processor for so long that no answer came in time.
     let slow = |wait: &str| {
         let beat = format!("@10.4 beat beat zkm-loop-1 {wait}");

@@ -42,6 +42,8 @@ const CHROOT: &str = "/storm";
 /// After a storm of this length there is a calm of the same length, some time after the last fault.
 const PHASE: Duration = Duration::from_secs(40);
 const CALM: Duration = Duration::from_secs(3);
+/// The pause between two requests of a client without the library.
+const PAUSE: Duration = Duration::from_millis(100);
 /// How long a worker may take to take its locks once more and end. No call waits longer than 60 s
 /// for a server.
 const END: Duration = Duration::from_secs(90);
@@ -159,12 +161,12 @@ fn summary(about: &str, verdict: &Verdict) -> String {
         )
     }
     let Verdict { violations, acquisitions, faults, lost, taken, unavailable, .. } = verdict;
-    let Verdict { excused, calls, signals, .. } = verdict;
+    let Verdict { excused, bare, slow_bare, calls, signals, .. } = verdict;
     let of_kind = |kind: &str| violations.iter().filter(|(found, _)| *found == kind).count();
     format!(
         "{{{about}\"faults\":{},\"faults_in_all\":{},\"acquisitions\":{},\"acquisitions_in_all\":{},\
          \"taken\":{taken},\"unavailable\":{unavailable},\"excused_in_calms\":{excused},\
-         \"holds_lost\":{},{},{},\
+         \"bare\":{bare},\"slow_bare\":{slow_bare},\"holds_lost\":{},{},{},\
          \"violations\":{},\"violations_in_all\":{}}}",
         map(faults),
         faults.values().sum::<usize>(),
@@ -227,12 +229,34 @@ impl Storm<'_> {
         self.phases_of(next, |is_last| {
             // Sessions and connections recover meanwhile.
             thread::sleep(timeout + Duration::from_secs(1));
+            let end = Instant::now() + CALM;
             self.note(Note::Calm { until: now() + CALM.as_micros() as i64 });
-            thread::sleep(CALM);
+            thread::scope(|scope| {
+                for member in 0..self.settings.members {
+                    scope.spawn(move || self.ask_barely(member, end));
+                }
+            });
             if is_last {
                 self.note(Note::Quiet);
             }
         });
+    }
+
+    /// Asks this server until `end` as a client without the library does, through a proxy as each
+    /// worker has one.
+    fn ask_barely(&self, member: usize, end: Instant) {
+        let proxy = Proxy::start(self.ensemble.member(member).address());
+        let ask = || {
+            let mut raw = Raw::connect(&proxy.connect_string())?;
+            raw.set_data(CHROOT, b"")?;
+            raw.close_session()
+        };
+        while Instant::now() < end {
+            let begun = now();
+            let answered = ask().is_ok();
+            self.note(Note::Bare { took: now() - begun, answered });
+            thread::sleep(PAUSE);
+        }
     }
 
     /// Begins a fault and ends it.
