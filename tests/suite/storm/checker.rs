@@ -78,6 +78,9 @@
 //! of the half second before the error) the machine kept the thread waiting as above, or a server
 //! kept a client without the library waiting (`Note::Bare`) that connected and wrote, for longer
 //! than [`SLOW`] or without an answer at all.
+//!
+//! What is excused so is counted, and also what could have been found ([`Looked`]): a storm on a
+//! machine that excuses everything would pass without a check.
 use super::history::{self, BEAT, Failure, Line, Mode, Note, PROGRAM, Spent, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -138,12 +141,31 @@ pub struct Verdict {
     pub unavailable: usize,
     /// How many of these failed in a calm in which the machine or a server was slow.
     pub excused: usize,
+    /// The calls with a deadline, and those that would be found if they had come a second late.
+    pub deadlines: Looked,
+    /// The calls in calms, and those that would be found if they had failed.
+    pub in_calms: Looked,
     /// The number of requests of clients without the library, and of those that were slow.
     pub bare: usize,
     pub slow_bare: usize,
     /// The late calls, and the late signals of losses.
     pub calls: Latest,
     pub signals: Latest,
+}
+
+/// How much a check has looked at.
+#[derive(Clone, Copy, Default)]
+pub struct Looked {
+    pub at: usize,
+    /// How often it could have found something: the machine would not have excused it.
+    pub could_find: usize,
+}
+
+impl Looked {
+    fn add(&mut self, could_find: bool) {
+        self.at += 1;
+        self.could_find += usize::from(could_find);
+    }
 }
 
 /// What came late, in microseconds.
@@ -583,6 +605,7 @@ impl Judge {
         }
         let mut found = Vec::new();
         let (mut taken, mut unavailable, mut excused) = (0, 0, 0);
+        let (mut deadlines, mut in_calms) = (Looked::default(), Looked::default());
         let mut latest = Latest::default();
         for call in &self.calls {
             let process = &self.processes[call.process];
@@ -603,6 +626,9 @@ impl Judge {
                 };
                 let from = call.asked + call.patience;
                 let machine = process.machine(&call.thread, spent, from, over);
+                let much = call.asked + within + SECOND;
+                let excuse = process.machine(&call.thread, Spent::default(), from, much);
+                deadlines.add(SECOND - excuse > NOISE);
                 let at_best = late - machine;
                 if call.end.is_some() {
                     latest.add(late, at_best, over - call.asked, call.spent);
@@ -617,6 +643,11 @@ impl Judge {
                     _ => {}
                 }
             }
+            if let Some((at, _)) = &call.end
+                && self.is_judged_in_calm(call, *at)
+            {
+                in_calms.add(!self.is_excused(call, *at));
+            }
             match &call.end {
                 Some((at, End::Taken)) => {
                     taken += 1;
@@ -629,20 +660,10 @@ impl Judge {
                 }
                 Some((at, End::Failed(Failure::Unavailable, text))) => {
                     unavailable += 1;
-                    let is_calm =
-                        self.calms.iter().any(|(from, to)| *from <= call.asked && at <= to);
-                    let is_too_short = call.within.is_some_and(|within| {
-                        within < ANSWER || call.lock == MULTI && at - call.asked >= within
-                    });
-                    if is_calm && !is_too_short {
-                        let from = call.asked.min(at - ANSWER);
-                        let mut slow = process.kept_waiting(&call.thread, from, *at);
-                        slow.extend(&self.bare);
-                        if sum(slow, from, *at) > (at - from) / 2 {
-                            excused += 1;
-                        } else {
-                            add("error_in_calm", text);
-                        }
+                    match self.is_judged_in_calm(call, *at) {
+                        true if self.is_excused(call, *at) => excused += 1,
+                        true => add("error_in_calm", text),
+                        false => {}
                     }
                 }
                 Some((_, End::Failed(Failure::Lost, _)))
@@ -654,6 +675,26 @@ impl Judge {
         self.verdict.violations.extend(found);
         (self.verdict.taken, self.verdict.unavailable) = (taken, unavailable);
         (self.verdict.excused, self.verdict.calls) = (excused, latest);
+        (self.verdict.deadlines, self.verdict.in_calms) = (deadlines, in_calms);
+    }
+
+    /// Whether a call that ends at this time may not fail with `Unavailable`: there was no fault,
+    /// and its time was long enough for an answer.
+    fn is_judged_in_calm(&self, call: &Call, at: i64) -> bool {
+        let is_calm = self.calms.iter().any(|(from, to)| *from <= call.asked && at <= *to);
+        let is_too_short = call.within.is_some_and(|within| {
+            within < ANSWER || call.lock == MULTI && at - call.asked >= within
+        });
+        is_calm && !is_too_short
+    }
+
+    /// Whether the machine or a server was slow in more than half of the time of a call that ends
+    /// at this time, so that it may fail in a calm.
+    fn is_excused(&self, call: &Call, at: i64) -> bool {
+        let from = call.asked.min(at - ANSWER);
+        let mut slow = self.processes[call.process].kept_waiting(&call.thread, from, at);
+        slow.extend(&self.bare);
+        sum(slow, from, at) > (at - from) / 2
     }
 
     /// Checks what has to be there at the end.

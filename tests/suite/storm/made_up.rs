@@ -3,12 +3,11 @@
 //!
 //! In these histories a word `@1.5` is a time in seconds. Unless the program's history says
 //! otherwise, the faults end at second 0, before everything else.
-use super::checker::{BOUNDED, Judge, KINDS, MAX_HOLD};
+use super::checker::{BOUNDED, Judge, KINDS, MAX_HOLD, Verdict};
 use crate::support::scenarios;
 use std::collections::BTreeSet;
 
-/// The kinds of violations that the checker finds in these histories.
-fn found(histories: &[(&str, &[&str])]) -> Vec<&'static str> {
+fn judged(histories: &[(&str, &[&str])]) -> Verdict {
     let time = |word: &str| match word.strip_prefix('@') {
         None => word.to_owned(),
         Some(seconds) => format!("{:.0}", seconds.parse::<f64>().expect("seconds") * 1e6),
@@ -24,7 +23,12 @@ fn found(histories: &[(&str, &[&str])]) -> Vec<&'static str> {
         }
         judge.take(name, &text);
     }
-    let violations = judge.verdict().violations;
+    judge.verdict()
+}
+
+/// The kinds of violations that the checker finds in these histories.
+fn found(histories: &[(&str, &[&str])]) -> Vec<&'static str> {
+    let violations = judged(histories).violations;
     assert!(violations.iter().all(|(kind, _)| KINDS.contains(kind)), "{violations:?}");
     let kinds: BTreeSet<&str> = violations.into_iter().map(|(kind, _)| kind).collect();
     kinds.into_iter().collect()
@@ -493,6 +497,27 @@ fn an_error_that_no_fault_explains_is_found() {
     assert_eq!(of_a_call("/mutex", &["@10.5 t failed 2 lost what"]), ["wrong_error"]);
 }
 
+fn what_could_have_been_found_is_counted() {
+    let of = |within: &str, lines: &[&str], notes: &[&str]| {
+        let ask = format!("@10 t ask 0 /mutex write {within}");
+        let program = [&["@0 storm quiet", "@5 storm calm @15"], notes].concat();
+        let a = [&[&*ask], lines, &["@20 main end"]].concat();
+        let Verdict { deadlines, in_calms, .. } = judged(&[("storm", &program), ("a", &a)]);
+        [deadlines.at, deadlines.could_find, in_calms.at, in_calms.could_find]
+    };
+    let taken = "@10.6 t taken 0";
+    assert_eq!(of("@1", &[taken], &[]), [1, 1, 1, 1]);
+    assert_eq!(of("-", &[taken], &[]), [0, 0, 1, 1]);
+    assert_eq!(of("@0.1", &[taken], &[]), [1, 1, 0, 0]);
+    assert_eq!(of("@1", &["@16 t taken 0"], &[]), [1, 1, 0, 0]);
+    // If it had come a second late, or had failed, the machine would have excused it.
+    let beat = |at: &str| format!("{at} beat beat zkm-loop-1 @0.6");
+    assert_eq!(of("@1", &[taken, &beat("@12")], &[]), [1, 0, 1, 1]);
+    assert_eq!(of("@1", &[&beat("@10.6"), taken], &[]), [1, 0, 1, 0]);
+    assert_eq!(of("@1 @1", &[&beat("@10.6"), taken], &[]), [1, 1, 1, 0]);
+    assert_eq!(of("@1", &[taken], &["@10.6 storm bare @0.6 true"]), [1, 1, 1, 0]);
+}
+
 fn a_writer_may_get_a_loss_error_when_it_wants_to_read() {
     assert_eq!(
         of_a_hold(&["@2 t ask 2 /mutex read -", "@5 t failed 2 lost the write", "@6 t free 1"]),
@@ -578,6 +603,7 @@ scenarios![
     a_wait_makes_a_call_late_only_if_the_call_does_not_sleep_meanwhile,
     a_call_that_never_returns_is_found,
     an_error_that_no_fault_explains_is_found,
+    what_could_have_been_found_is_counted,
     a_writer_may_get_a_loss_error_when_it_wants_to_read,
     an_outage_that_is_called_contention_is_found,
     a_node_that_is_left_is_found,

@@ -18,7 +18,7 @@ pub mod worker;
 
 use crate::support::{Direction, Ensemble, Proxy, Raw, Scratch, Server, Test, raw, scenarios};
 use beats::Beats;
-use checker::{Judge, KINDS, Latest, Verdict};
+use checker::{Judge, KINDS, Latest, Looked, Verdict};
 use history::{BEAT, History, Note, PROGRAM, Spent, now};
 use plan::{Next, Sequence, ServerFault, WorkerFault};
 use rustix::process::{Pid, Signal, kill_process};
@@ -161,17 +161,23 @@ fn summary(about: &str, verdict: &Verdict) -> String {
         )
     }
     let Verdict { violations, acquisitions, faults, lost, taken, unavailable, .. } = verdict;
-    let Verdict { excused, bare, slow_bare, calls, signals, .. } = verdict;
+    let Verdict { excused, deadlines, in_calms, bare, slow_bare, calls, signals, .. } = verdict;
+    let looked = |of: &str, looked: &Looked| {
+        let Looked { at, could_find } = looked;
+        format!("\"{of}\":{at},\"{of}_that_could_be_found\":{could_find}")
+    };
     let of_kind = |kind: &str| violations.iter().filter(|(found, _)| *found == kind).count();
     format!(
         "{{{about}\"faults\":{},\"faults_in_all\":{},\"acquisitions\":{},\"acquisitions_in_all\":{},\
          \"taken\":{taken},\"unavailable\":{unavailable},\"excused_in_calms\":{excused},\
-         \"bare\":{bare},\"slow_bare\":{slow_bare},\"holds_lost\":{},{},{},\
+         \"bare\":{bare},\"slow_bare\":{slow_bare},{},{},\"holds_lost\":{},{},{},\
          \"violations\":{},\"violations_in_all\":{}}}",
         map(faults),
         faults.values().sum::<usize>(),
         map(acquisitions),
         acquisitions.values().sum::<usize>(),
+        looked("deadlines", deadlines),
+        looked("calls_in_calms", in_calms),
         map(lost),
         late("calls", *calls),
         late("signals", *signals),
