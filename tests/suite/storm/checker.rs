@@ -44,7 +44,11 @@
 //!   beginning to its end, nor just before. A deadline of less than half a second may be too short
 //!   for an answer, and so may be the time that a multi-lock has left for its last member.
 //! * `outage_as_contention`: a call reported that others hold the lock, although no other thread
-//!   had ever asked for it.
+//!   had ever asked for it. The process itself may have: when its session ends, the node of its
+//!   last hold or call stands until the servers have ended the session, too. A leader that is
+//!   deposed just after it has said that a session is over has not ended it, and the next leader
+//!   counts the whole timeout anew. So a call may find the lock taken if the process has another
+//!   session now, had asked for this lock before, and has not got it since; but not later in a calm.
 //! * `node_left`: a node is left when all sessions are closed or expired.
 //! * `no_progress`: a thread did not get its lock after the last fault, or a worker did not end
 //!   with success.
@@ -275,6 +279,9 @@ struct Process {
     beats: Vec<i64>,
     /// Its threads' waits between two of these times, in the order of time.
     waits: Vec<(i64, i64, Wait)>,
+    /// Its session, and when it was first found to be another one than before.
+    session: Option<i64>,
+    sessions: Vec<i64>,
     last: i64,
     ended: bool,
 }
@@ -348,6 +355,8 @@ impl Judge {
             name: name.to_owned(),
             beats: Vec::new(),
             waits: Vec::new(),
+            session: None,
+            sessions: Vec::new(),
             last,
             ended: false,
         });
@@ -414,6 +423,12 @@ impl Judge {
                 let before = process.beats.last().map_or(at - BEAT, |beat| *beat);
                 process.waits.extend(waits.into_iter().map(|wait| (before, at, wait)));
                 process.beats.push(at);
+            }
+            (Note::Session { id }, _) => {
+                let process = &mut self.processes[process];
+                if process.session.replace(id).is_some_and(|before| before != id) {
+                    process.sessions.push(at);
+                }
             }
             (Note::End, _) => self.processes[process].ended = true,
             (Note::Ask { op, lock, mode, within, patience }, _) => {
@@ -594,8 +609,6 @@ impl Judge {
 
     fn judge_calls(&mut self) {
         let mut askers: BTreeMap<&str, Vec<(i64, usize, &str)>> = BTreeMap::new();
-        // A call for one member of the multi-lock keeps others from the whole.
-        let whole = |lock| if recipe(lock) == recipe(MULTI) { MULTI } else { lock };
         for call in self.calls.iter().filter(|call| call.mode.is_some()) {
             askers.entry(whole(&call.lock)).or_default().push((
                 call.asked,
@@ -654,7 +667,8 @@ impl Judge {
                     let mut others = askers[whole(&call.lock)].iter();
                     if !others.any(|(asked, process, thread)| {
                         asked < at && (*process, *thread) != (call.process, &*call.thread)
-                    }) {
+                    }) && !self.finds_its_own_node(call, *at)
+                    {
                         add("outage_as_contention", "no other thread had asked");
                     }
                 }
@@ -676,6 +690,27 @@ impl Judge {
         (self.verdict.taken, self.verdict.unavailable) = (taken, unavailable);
         (self.verdict.excused, self.verdict.calls) = (excused, latest);
         (self.verdict.deadlines, self.verdict.in_calms) = (deadlines, in_calms);
+    }
+
+    /// Whether a call that ends at this time may have found a node of an earlier session of its
+    /// process.
+    fn finds_its_own_node(&self, call: &Call, at: i64) -> bool {
+        let of_lock = self.calls.iter().filter(|other| {
+            other.process == call.process
+                && other.mode.is_some()
+                && whole(&other.lock) == whole(&call.lock)
+        });
+        let first = of_lock.clone().map(|other| other.asked).min();
+        let got = of_lock.filter_map(|other| match other.end {
+            Some((got, End::Got)) if got <= call.asked => Some(got),
+            _ => None,
+        });
+        let since = got.max().max(first);
+        let is_late =
+            self.calms.iter().any(|(from, to)| (from + SECOND..*to).contains(&call.asked));
+        let mut sessions = self.processes[call.process].sessions.iter();
+        !is_late
+            && sessions.any(|session| since.is_some_and(|since| since < *session) && *session <= at)
     }
 
     /// Whether a call that ends at this time may not fail with `Unavailable`: there was no fault,
@@ -754,6 +789,11 @@ fn sum(mut spans: Vec<(i64, i64)>, from: i64, to: i64) -> i64 {
 /// How late something was, and the machine's part of that.
 fn of_which(late: i64, machine: i64) -> String {
     format!("{} ms late, of which the machine's part is {} ms", late / 1000, machine / 1000)
+}
+
+/// A call for one member of the multi-lock keeps others from the whole.
+fn whole(lock: &str) -> &str {
+    if recipe(lock) == recipe(MULTI) { MULTI } else { lock }
 }
 
 /// The recipe of a lock: the first word of its path.

@@ -155,6 +155,11 @@ pub enum Note {
     Late {
         hold: u64,
     },
+    /// Stamped after a call that found the process's session to be this one. It is noted before
+    /// the call's result, and only if the session is another one than before.
+    Session {
+        id: i64,
+    },
     /// The process has closed its session and ends.
     End,
     /// A fault begins or ends. Only the program writes this note and all below.
@@ -312,6 +317,7 @@ impl Display for Line {
             Note::Free { hold } => write!(f, "free {hold}"),
             Note::Freed { hold, held } => write!(f, "freed {hold} {held}"),
             Note::Late { hold } => write!(f, "late {hold}"),
+            Note::Session { id } => write!(f, "session {id}"),
             Note::End => write!(f, "end"),
             Note::Fault { kind, target } => write!(f, "fault {kind} {target}"),
             Note::Healed { kind, target } => write!(f, "healed {kind} {target}"),
@@ -389,6 +395,7 @@ impl FromStr for Line {
             "free" => Note::Free { hold: next(words)? },
             "freed" => Note::Freed { hold: next(words)?, held: next(words)? },
             "late" => Note::Late { hold: next(words)? },
+            "session" => Note::Session { id: next(words)? },
             "end" => Note::End,
             "fault" => Note::Fault { kind: next(words)?, target: next(words)? },
             "healed" => Note::Healed { kind: next(words)?, target: next(words)? },

@@ -533,6 +533,46 @@ fn an_outage_that_is_called_contention_is_found() {
     assert_eq!(of_a_call("/own-a", &["@10.5 t taken 2"]), ["outage_as_contention"]);
 }
 
+/// The process got its own lock in one session. All servers were stopped then; after that, the
+/// leader told the process that the session was over, and was deposed before it had ended it. The
+/// next leader counted the session's time from its own beginning.
+fn a_node_of_an_ended_session_may_keep_its_own_process_waiting() {
+    let own = |session: &str, then: &[&str]| {
+        let begin = [
+            "@1 session session 7",
+            "@1 own ask 0 /own-a write -",
+            "@1.1 own got 0 1 /own-a write 17 0 @4 n0000000001",
+            "@4 own void 1",
+            "@4 own lost 1 @0 @0 @0 LeaseExpired",
+            "@4 own free 1",
+        ];
+        let program = ["@0 storm quiet", "@9 storm calm @12", "@99 storm listed"];
+        let a = [&begin[..], &[session], then, &["@20 main end"]].concat();
+        found(&[("storm", &program), ("a", &a)])
+    };
+    let (ended, contention) = ("@7 session session 8", ["outage_as_contention"]);
+    let taken = ["@7.1 own ask 2 /own-a write @2", "@9.1 own taken 2"];
+    assert_eq!(own(ended, &taken), NONE);
+    // It is the same session, which deletes its own nodes; or the session ends only later.
+    assert_eq!(own("@7 session x", &taken), ["broken_history"]);
+    assert_eq!(own("@3 beat beat", &taken), contention);
+    assert_eq!(own(ended, &["@6 own ask 2 /own-a write @0.5", "@6.5 own taken 2"]), contention);
+    // It has got the lock since, so the node is gone.
+    let again = [
+        "@7.1 own ask 2 /own-a write -",
+        "@8 own got 2 3 /own-a write 18 0 @12 n0000000002",
+        "@8.1 own free 3",
+        "@8.2 own ask 4 /own-a write @0.5",
+        "@8.3 own taken 4",
+    ];
+    assert_eq!(own(ended, &again), contention);
+    // It never asked for this lock in the session before.
+    let other = ["@7.1 own ask 2 /heirs-a write @0.5", "@7.2 own taken 2"];
+    assert_eq!(own(ended, &other), contention);
+    // The faults ended long ago, and the servers have ended that session.
+    assert_eq!(own(ended, &["@11 own ask 2 /own-a write @0.5", "@11.1 own taken 2"]), contention);
+}
+
 fn a_node_that_is_left_is_found() {
     let a = [
         "@1 t ask 0 /mutex write -",
@@ -606,6 +646,7 @@ scenarios![
     what_could_have_been_found_is_counted,
     a_writer_may_get_a_loss_error_when_it_wants_to_read,
     an_outage_that_is_called_contention_is_found,
+    a_node_of_an_ended_session_may_keep_its_own_process_waiting,
     a_node_that_is_left_is_found,
     a_thread_that_gets_nothing_after_the_faults_is_found,
     a_history_with_a_hole_is_found,

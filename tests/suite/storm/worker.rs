@@ -20,7 +20,10 @@ use std::{
     io::{self, Read},
     path::Path,
     process::ExitCode,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -47,6 +50,8 @@ const KEEP: Duration = Duration::from_millis(300);
 struct Worker {
     session: ZkSession,
     history: History,
+    /// The last session that was noted.
+    noted: Mutex<Option<i64>>,
     quiet: AtomicBool,
     /// The number of the next call or hold.
     next: AtomicU64,
@@ -128,9 +133,9 @@ pub fn main() -> ExitCode {
             Err(e) => panic!("{e}"),
         }
     };
-    let (quiet, next) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (noted, quiet, next) = (Mutex::new(None), AtomicBool::new(false), AtomicU64::new(0));
     let worker: &'static Worker =
-        Box::leak(Box::new(Worker { session, history, quiet, next, timeout }));
+        Box::leak(Box::new(Worker { session, history, noted, quiet, next, timeout }));
     thread::spawn(|| {
         let _ = io::stdin().read_to_end(&mut Vec::new());
         worker.quiet.store(true, SeqCst);
@@ -186,6 +191,17 @@ fn failed(op: u64, e: &Error) -> Note {
 impl Worker {
     fn number(&self) -> u64 {
         self.next.fetch_add(1, SeqCst)
+    }
+
+    /// Notes the session, if it is another one than before.
+    fn note_session(&self) {
+        // The notes of several threads must come in the order of the sessions.
+        let mut noted = self.noted.lock().expect("no thread panics with it");
+        let session = self.session.session_id();
+        if let Some(id) = session.filter(|_| *noted != session) {
+            self.history.note(now(), "session", Note::Session { id });
+            *noted = session;
+        }
     }
 
     /// The threads, and the locks that each of them takes.
@@ -320,6 +336,7 @@ impl Actor<'_> {
         if let Some(late) = bound.get().and_then(|within| timed.late(op, within)) {
             self.note(now(), late);
         }
+        self.worker.note_session();
         let guard = match result {
             Ok(Some(guard)) => guard,
             Ok(None) => {
