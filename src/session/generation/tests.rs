@@ -99,6 +99,35 @@ fn the_supervisor_wakes_for_the_end_of_the_lease() {
     drop(go_on);
 }
 
+/// A supervisor that slept on until its next look would tell of this hold's end most of a second
+/// late.
+#[test]
+fn the_supervisor_wakes_for_the_end_of_a_hold_that_is_bound_while_it_sleeps() {
+    control::start();
+    let server = TestServer::start().unwrap();
+    let long = ZkSession::builder(server.connect_string()).session_timeout(Duration::from_secs(40));
+    let session = long.connect().unwrap();
+    let generation = session.core().generation().unwrap();
+    let guard = ZkMutex::new(&session, "/locks/orders").unwrap().lock().unwrap();
+    let (lost, node) = (guard.lost(), generation.lease.leased_node(guard.path()).unwrap());
+    let max = Duration::from_millis(50);
+    // It has just begun to sleep.
+    let sleeps = loop {
+        let next = generation.supervisor_looks.get();
+        let left = next.since(BootTime::now());
+        if next != BootTime::END && left > max * 18 {
+            break left;
+        }
+        std::thread::yield_now();
+    };
+    let begun = std::time::Instant::now();
+    let bounds = Bounds { max: Some(max), ..Bounds::default() };
+    generation.bind(&node, bounds);
+    assert_eq!(lost.wait(SOON), Some(LossReason::HeldTooLong));
+    let took = control::at_best(begun);
+    assert!(took < sleeps - max, "{took:?} in place of {max:?}; its next look was {sleeps:?} away");
+}
+
 /// The thread that closes the session loses the processor just before it ends the lease.
 #[test]
 fn the_server_hears_of_no_close_while_something_is_held() {
