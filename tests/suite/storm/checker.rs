@@ -717,9 +717,10 @@ impl Judge {
     /// and its time was long enough for an answer.
     fn is_judged_in_calm(&self, call: &Call, at: i64) -> bool {
         let is_calm = self.calms.iter().any(|(from, to)| *from <= call.asked && at <= *to);
-        let is_too_short = call.within.is_some_and(|within| {
-            within < ANSWER || call.lock == MULTI && at - call.asked >= within
-        });
+        // A call may take longer than it waits for an answer: a candidate joins and leaves, too.
+        let waits = if call.patience > 0 { Some(call.patience) } else { call.within };
+        let is_too_short = waits.is_some_and(|waits| waits < ANSWER)
+            || call.lock == MULTI && call.within.is_some_and(|within| at - call.asked >= within);
         is_calm && !is_too_short
     }
 

@@ -448,6 +448,11 @@ fn an_error_that_no_fault_explains_is_found() {
     // Such a deadline is too short for any answer.
     let short = ["@12 t ask 3 /mutex write @0.4", "@12.4 t failed 3 unavailable no answer"];
     assert_eq!(of_a_call("/multi", &["@11 t taken 2", short[0], short[1]]), NONE);
+    // So is that of a candidate, whose call may take longer, since it joins and leaves.
+    let failed = "@12.04 t failed 3 unavailable no answer";
+    let elects = |ask| of_a_call("/multi", &["@11 t taken 2", ask, failed]);
+    assert_eq!(elects("@12 t ask 3 /election write @0.534 @0.034"), NONE);
+    assert_eq!(elects("@12 t ask 3 /election write @1.534 @1.034"), ["error_in_calm"]);
     assert_eq!(
         of_a_call("/multi", &["@15.1 t failed 2 unavailable no answer", "@18 t x"]),
         ["broken_history"]
