@@ -685,7 +685,9 @@ fn semaphore_mutex_is_locked_here_and_unlocked_there() {
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || {
             let guard = other.lock().unwrap();
-            (guard.is_held(), guard.fencing_token())
+            let seen = (guard.is_held(), guard.fencing_token());
+            guard.unlock().unwrap(); // a drop would not wait until the permit is back
+            seen
         });
         assert_eq!(mutex.contenders().unwrap().len(), 2);
         scope.spawn(move || guard.unlock().unwrap());
