@@ -80,9 +80,10 @@ impl Keeper {
         if matches!(&state.watch, Others::Contended(of) if of == held_node.path()) {
             return false;
         }
-        state.kept = Some((held_node.clone(), until));
+        let before = state.kept.replace((held_node.clone(), until));
         let needs_timer = state.needs_timer(generation.number, until);
         drop(state);
+        drop(before); // outside the mutex: a node that is dropped asks for its delete
         if needs_timer {
             self.set_timer(generation, until);
         }

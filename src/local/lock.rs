@@ -4,16 +4,20 @@
 //!
 //! # Who gives the turn on
 //!
-//! When a thread holds the lock, the local queue notes with which node (`TurnPhase::Held`). From
-//! then on that turn ends by the name of that node, and under the queue's mutex. Three do this:
+//! When a thread takes the lock, the local queue notes with which node (`LocalQueue::note_node`).
+//! From then on the turn of that thread can be ended by the name of this node. Each end happens
+//! under the queue's mutex. Three may end it:
 //!
 //! * **The holder**, when the last guard of its hold ends, or when it gives up its lost guards. It
 //!   hands the node and the turn to the next thread (`LocalQueue::pass`). Or it leaves the node to
 //!   the keeper or begins its delete, and ends the turn after that (`LocalQueue::end_hold`).
 //! * **The loss**, whichever thread finds it: the supervisor when the lease or the hold's own time
 //!   ends, the event loop when the node is gone, or a thread that asks whether it holds the lock.
-//!   That thread marks the node as lost, and then calls `on_loss`, once, under no lock.
-//! * **A thread that has just noted its node** and finds that mark (`Turn::becomes_hold`).
+//!   The node is marked as lost first. Then `on_loss` is called, once, by that thread or by the
+//!   event loop, which has neither the lease's lock nor a queue's mutex then. It ends the turn for
+//!   which the node is noted.
+//! * **A thread that has just noted its node** and finds that mark (`Turn::becomes_hold`). It ends
+//!   its own turn, by the turn's number, if that is not over.
 //!
 //! A turn that nobody ends is the worst outcome: no thread of the process gets the lock until the
 //! process ends. A turn that is ended twice gives a second thread the turn while the first one
@@ -21,8 +25,9 @@
 //! threads are wrong. So in each order of events exactly one of the three must end it:
 //!
 //! * *Released, then lost.* The release takes the node out of the lease, so the loss is not told.
-//!   If the mark was set before that, `on_loss` may come at any later time. The queue then has no
-//!   node noted, or another one, and nothing happens.
+//!   If the mark was set before that, `on_loss` may come at any later time. If it comes before the
+//!   release has ended the turn, it ends the turn, and the release then finds its node noted
+//!   nowhere. If it comes later, it finds that, and ends nothing.
 //! * *Lost, then released.* The loss ends the turn, although the guard lives on. The release does
 //!   not find its node noted, and ends nothing: the next thread may hold the lock by then.
 //! * *Marked, released, told.* The holder does not leave the turn to the loss. Otherwise a thread
@@ -36,6 +41,10 @@
 //!   the node out before that turn ends. If a loss ends it first, another thread may note this node
 //!   before the first one calls `end_hold`, which then ends the turn of that other thread. No harm
 //!   is done: the node is lost for good, so that thread gives its turn up in any case.
+//! * *Lost, then kept.* The thread looks for the mark before it leaves the node to the keeper. If
+//!   the loss comes behind that look, the keeper gets a lost node, although the thread may have no
+//!   turn any more. The next thread that takes the node out finds the mark, and drops the node. If
+//!   no thread comes, the keeper lets it go when its time is over.
 //! * *The time of a hold ends during its release.* The release takes the bound away (`bind`). If it
 //!   has passed by then, the node is marked and the loss told at once, on this thread: the node is
 //!   neither handed over nor kept. If not, no timer finds the bound any more.
@@ -45,8 +54,9 @@
 //!   of a guard asks first whether it is in the child, and touches no queue there, whose mutex may
 //!   be locked for ever; and `is_held` says no without marking anything.
 //!
-//! Two threads that have one node after each other are not told apart by its name. They need not
-//! be: after `pass` the first one never names the node again, and a loss concerns whoever has it.
+//! If one thread hands its node to another, the name of the node does not say which of the two has
+//! it. It need not: after `pass` the first thread never names the node again, and a loss ends the
+//! turn of the thread that has the node then.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -20,6 +20,8 @@ struct QueueState<H, S> {
     /// The number of the thread whose turn it is.
     occupant: Option<u64>,
     phase: TurnPhase,
+    /// The node with which that thread takes the lock, or holds it.
+    node: Option<NodeKey>,
     /// How often somebody was seen to hold the lock, or to be ahead of us at the server.
     contended: u64,
     next: u64,
@@ -55,8 +57,8 @@ pub(crate) enum TurnPhase {
     Requesting,
     /// The server has shown somebody ahead.
     Blocked,
-    /// It holds the lock, with this node.
-    Held(NodeKey),
+    /// It holds the lock.
+    Held,
 }
 
 /// How a wait for the turn ended. `contended`: during the wait somebody held the lock, or was ahead
@@ -82,6 +84,7 @@ impl<H, S> Default for LocalQueue<H, S> {
         LocalQueue(Mutex::new(QueueState {
             occupant: None,
             phase: TurnPhase::Requesting,
+            node: None,
             contended: 0,
             next: 0,
             queue: VecDeque::new(),
@@ -92,14 +95,17 @@ impl<H, S> Default for LocalQueue<H, S> {
 impl<H, S> QueueState<H, S> {
     /// Ends the turn, and gives it to the thread that has waited longest.
     fn pass_turn_on(&mut self) {
-        self.phase = TurnPhase::Requesting;
         while let Some(waiter) = self.queue.pop_front() {
             if waiter.sender.try_send(Message::Turn(None)).is_ok() {
-                self.occupant = Some(waiter.number);
-                return;
+                return self.begin(Some(waiter.number));
             }
         }
-        self.occupant = None;
+        self.begin(None);
+    }
+
+    /// A turn begins, or it is nobody's turn.
+    fn begin(&mut self, occupant: Option<u64>) {
+        (self.occupant, self.phase, self.node) = (occupant, TurnPhase::Requesting, None);
     }
 }
 
@@ -121,8 +127,7 @@ impl<H, S> LocalQueue<H, S> {
             state.next += 1;
             let number = state.next;
             if state.occupant.is_none() {
-                state.occupant = Some(number);
-                state.phase = TurnPhase::Requesting;
+                state.begin(Some(number));
                 return TurnOutcome::Turn { number, handed: None, contended: false };
             }
             let is_contended = state.phase != TurnPhase::Requesting;
@@ -175,21 +180,30 @@ impl<H, S> LocalQueue<H, S> {
         }
     }
 
-    /// Ends the turn of the thread that holds the lock with this node, and passes it on. Nothing
-    /// happens if no thread does.
+    /// Notes with which node the thread with this turn takes the lock. From now on the loss of that
+    /// node ends the turn ([`end_hold`](Self::end_hold)). Nothing happens if the turn is over.
+    pub(crate) fn note_node(&self, number: u64, node: NodeKey) {
+        let mut state = self.0.lock();
+        if state.occupant == Some(number) {
+            state.node = Some(node);
+        }
+    }
+
+    /// Ends the turn for which this node is noted, and passes it on. Nothing happens if there is no
+    /// such turn.
     pub(crate) fn end_hold(&self, node: NodeKey) {
         let mut state = self.0.lock();
-        if state.phase == TurnPhase::Held(node) {
+        if state.node == Some(node) {
             state.pass_turn_on();
         }
     }
 
-    /// Ends the turn of the thread that holds the lock with this node, and hands the hold to the
-    /// thread that has waited longest. If no thread waits, or that one wants a share, or no thread
-    /// holds the lock with this node, the hold comes back and the turn stays as it is.
+    /// Ends the turn for which this node is noted, and hands the hold to the thread that has waited
+    /// longest. The hold comes back, and the turn stays as it is, if there is no such turn, if no
+    /// thread waits, or if the thread that has waited longest wants a share.
     pub(crate) fn pass(&self, node: NodeKey, handed: H) -> Result<(), H> {
         let mut state = self.0.lock();
-        if state.phase != TurnPhase::Held(node) {
+        if state.node != Some(node) {
             return Err(handed);
         }
         let mut handed = handed;
@@ -197,8 +211,7 @@ impl<H, S> LocalQueue<H, S> {
             let Some(waiter) = state.queue.pop_front() else { break };
             match waiter.sender.try_send(Message::Turn(Some(handed))) {
                 Ok(()) => {
-                    state.occupant = Some(waiter.number);
-                    state.phase = TurnPhase::Requesting;
+                    state.begin(Some(waiter.number));
                     return Ok(());
                 }
                 Err(e) => match e.into_inner() {
@@ -252,7 +265,7 @@ impl<H, S> LocalQueue<H, S> {
     pub(crate) fn describe(&self) -> &'static str {
         match self.phase() {
             None => "<unlocked here>",
-            Some(TurnPhase::Held(_)) => "<locked here>",
+            Some(TurnPhase::Held) => "<locked here>",
             Some(_) => "<waiting>",
         }
     }
@@ -260,6 +273,13 @@ impl<H, S> LocalQueue<H, S> {
     pub(crate) fn phase(&self) -> Option<TurnPhase> {
         let state = self.0.lock();
         state.occupant.map(|_| state.phase)
+    }
+}
+
+#[cfg(test)]
+impl<H, S> LocalQueue<H, S> {
+    pub(super) fn has_waiters(&self) -> bool {
+        !self.0.lock().queue.is_empty()
     }
 }
 
@@ -287,7 +307,8 @@ mod tests {
     /// The thread with this turn holds the lock, with this node.
     fn holds(t: &LocalQueue<&'static str, &'static str>, number: u64) -> NodeKey {
         let node = (1, number as i64);
-        t.set_phase(number, TurnPhase::Held(node));
+        t.note_node(number, node);
+        t.set_phase(number, TurnPhase::Held);
         node
     }
 

@@ -45,7 +45,7 @@ impl<H, S> LocalQueue<H, S> {
             if let Some(lasted) = lasted {
                 let (path, seconds) = (&settings.path, lasted.as_secs());
                 let ahead = match self.phase() {
-                    Some(TurnPhase::Held(_)) => "holds it",
+                    Some(TurnPhase::Held) => "holds it",
                     _ => "is ahead, and waits at the server",
                 };
                 warn!("{path}: waiting for {seconds} s; another thread of this process {ahead}");
@@ -76,7 +76,7 @@ impl<H, S> LocalQueue<H, S> {
                 // whether that thread gets the lock, or somebody ahead of it. As long as that
                 // thread's requests have no answer, no server has said so.
                 let is_answered =
-                    || matches!(self.phase(), Some(TurnPhase::Held(_) | TurnPhase::Blocked));
+                    || matches!(self.phase(), Some(TurnPhase::Held | TurnPhase::Blocked));
                 if request.mode == Mode::Wait || is_answered() {
                     request.contended_until_now();
                 }
@@ -124,18 +124,22 @@ impl<H, S> Turn<'_, H, S> {
     /// The thread holds the lock now, with `node`. It keeps its turn until the hold ends. The turn
     /// comes back if the node is lost.
     ///
-    /// A loss marks the node first, and then ends the turn of the thread that holds it
-    /// (`LocalQueue::end_hold`). Here it is the other way round: the turn gets the node first, and
-    /// then the mark is looked for. So the loss finds this turn and ends it, or this thread finds
-    /// the mark. If the mark were looked for first, both could miss what the other has just done:
-    /// the hold would be lost and keep its turn, and no other thread of this process would get the
-    /// lock until the guard is dropped. (The comment at the top of `local/lock.rs` has all orders of
+    /// A loss marks the node first, and then ends the turn for which the node is noted
+    /// (`LocalQueue::end_hold`). Here it is the other way round: the node is noted first, and then
+    /// the mark is looked for. So the loss finds this turn and ends it, or this thread finds the
+    /// mark. If the mark were looked for first, both could miss what the other has just done: the
+    /// hold would be lost and keep its turn, and no other thread of this process would get the lock
+    /// until the guard is dropped. (The comment at the top of `local/lock.rs` has all orders of
     /// events.)
+    ///
+    /// Threads that only try are told that the lock is taken only behind that look: a node that was
+    /// lost before it came to this thread was held by nobody.
     pub(crate) fn becomes_hold(self, node: &HeldNode) -> std::result::Result<(), Self> {
-        self.queue.set_phase(self.number, TurnPhase::Held(node.key()));
+        self.queue.note_node(self.number, node.key());
         if !node.is_held() {
             return Err(self);
         }
+        self.queue.set_phase(self.number, TurnPhase::Held);
         std::mem::forget(self);
         Ok(())
     }
@@ -144,5 +148,44 @@ impl<H, S> Turn<'_, H, S> {
 impl<H, S> Drop for Turn<'_, H, S> {
     fn drop(&mut self) {
         self.queue.leave(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ZkSession;
+    use crate::limit::Limit;
+    use crate::queue::{Callbacks, NewNode};
+    use std::time::Duration;
+    use zk_test_server::TestServer;
+
+    /// A node that was lost before it came to this thread is held by nobody. Another thread that
+    /// only tries must not be told that the lock is taken: it gets the turn.
+    #[test]
+    fn a_thread_that_gets_a_lost_node_keeps_no_try_from_the_turn() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        let node =
+            HeldNode::grant(&generation, NewNode::named("/l/n"), Callbacks::NONE.on_loss).unwrap();
+        node.seen_gone();
+        let queue = Arc::new(LocalQueue::<(), ()>::default());
+        let enter = |is_try| {
+            let limit = Limit::after(Duration::from_secs(60));
+            queue.enter(is_try, Wants::All, &limit, &|| Continue(None))
+        };
+        let TurnOutcome::Turn { number, .. } = enter(false) else { panic!("no turn") };
+        let turn = Turn { queue: &queue, number };
+        std::thread::scope(|scope| {
+            let tries = scope.spawn(|| matches!(enter(true), TurnOutcome::Turn { .. }));
+            while !queue.has_waiters() {
+                std::thread::yield_now();
+            }
+            let lost = turn.becomes_hold(&node);
+            assert!(lost.is_err());
+            drop(lost);
+            assert!(tries.join().unwrap(), "the try was told that the lock is taken");
+        });
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct HeldState {
     path: String,
     generation: Weak<Generation>,
     on_loss: Mutex<Option<OnLoss>>,
-    /// Called, after `on_loss`, if the node is lost because its holder had it for too long.
+    /// Called, before `on_loss`, if the node is lost because its holder had it for too long.
     on_overdue: Mutex<Option<OnLoss>>,
     /// Happens when somebody asks the holder to release the lock.
     revocation: Once<()>,
@@ -121,16 +121,18 @@ impl HeldState {
 
 impl Listener for Arc<HeldState> {
     fn lost(&self, reason: LossReason) {
+        // The node's delete is sent before the next thread of this process asks for the lock: its
+        // `try_lock` would find our own node.
+        if reason == LossReason::HeldTooLong {
+            let on_overdue = self.on_overdue.lock().take();
+            on_overdue.into_iter().for_each(|on_overdue| on_overdue());
+        }
         let on_loss = self.on_loss.lock().take();
         if let Some(on_loss) = on_loss {
             on_loss();
         }
         if let Some(holds) = self.holds.get() {
             holds.lose(reason);
-        }
-        if reason == LossReason::HeldTooLong {
-            let on_overdue = self.on_overdue.lock().take();
-            on_overdue.into_iter().for_each(|on_overdue| on_overdue());
         }
         queued!(Warn, "{}: lock lost, {reason}", self.path);
     }
@@ -231,5 +233,21 @@ mod tests {
         let looks = [second / 2, second * 2, second * 4];
         let next = looks.map(|after| state.look(since + after).since(since));
         assert_eq!(next, [second * 3 / 2, second * 4, second * 8]);
+    }
+
+    /// The next thread of this process must not come to the server before the delete of our node.
+    #[test]
+    fn the_node_of_an_overdue_hold_is_deleted_before_the_turn_goes_on() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        let (order, seen) = bounded(2);
+        let deletes = order.clone();
+        let turn = Box::new(move || order.send("the turn goes on").unwrap());
+        let state = HeldState::new(&generation, "/l/n", turn);
+        state.begin(Some(Box::new(move || deletes.send("the node is deleted").unwrap())));
+        state.lost(LossReason::HeldTooLong);
+        let order: Vec<_> = seen.try_iter().collect();
+        assert_eq!(order, ["the node is deleted", "the turn goes on"]);
     }
 }

@@ -117,14 +117,14 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "a_turn_ends_twice",
         engine: "loom",
-        edits: &[("LocalQueue::end_hold", "state.phase == TurnPhase::Held(node)", "true")],
+        edits: &[("LocalQueue::end_hold", "state.node == Some(node)", "true")],
         scenario: "queue::a_turn_that_is_forfeited_while_its_owner_leaves_ends_once",
         words: "two threads have the turn",
     },
     Mutant {
         name: "a_lost_lock_is_handed_over",
         engine: "loom",
-        edits: &[("LocalQueue::pass", "state.phase != TurnPhase::Held(node)", "false")],
+        edits: &[("LocalQueue::pass", "state.node != Some(node)", "false")],
         scenario: "queue::a_turn_that_is_forfeited_while_it_is_handed_over_ends_once",
         words: "two threads have the turn",
     },
@@ -436,11 +436,7 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "a_loss_ends_the_turn_of_any_hold",
         engine: "loom",
-        edits: &[(
-            "LocalQueue::end_hold",
-            "state.phase == TurnPhase::Held(node)",
-            "matches!(state.phase, TurnPhase::Held(_))",
-        )],
+        edits: &[("LocalQueue::end_hold", "state.node == Some(node)", "state.node.is_some()")],
         scenario: "local_lock::a_lost_hold_is_not_valid_beside_the_next",
         words: "the release of a lost hold ended another turn",
     },
@@ -479,8 +475,8 @@ pub const ALL: &[Mutant] = &[
         edits: &[
             (
                 "Turn::becomes_hold",
-                "self.queue.set_phase",
-                "let is_held = node.is_held();\n        self.queue.set_phase",
+                "self.queue.note_node",
+                "let is_held = node.is_held();\n        self.queue.note_node",
             ),
             ("Turn::becomes_hold", "!node.is_held()", "!is_held"),
         ],
@@ -499,8 +495,8 @@ pub const ALL: &[Mutant] = &[
         engine: "loom",
         edits: &[(
             "LocalQueue::end_hold",
-            "state.phase == TurnPhase::Held(node)",
-            "state.phase == TurnPhase::Held(node) && state.occupant == Some(1)",
+            "state.node == Some(node)",
+            "state.node == Some(node) && state.occupant == Some(1)",
         )],
         scenario: "local_lock::a_hold_that_is_lost_while_it_is_handed_over_keeps_no_turn",
         words: "a lost hold blocks the next thread",

@@ -88,7 +88,8 @@ impl Room {
     /// The thread with this turn holds the lock, with this node.
     fn holds(&self, number: u64) -> NodeKey {
         let node = (1, number as i64);
-        self.queue.set_phase(number, TurnPhase::Held(node));
+        self.queue.note_node(number, node);
+        self.queue.set_phase(number, TurnPhase::Held);
         node
     }
 
