@@ -15,6 +15,12 @@ use zk_test_server::{Op, TestServer};
 use zk_test_support::control;
 use zk_wire::code::event;
 
+/// A session with a timeout of 40 s.
+fn long_session(server: &TestServer) -> ZkSession {
+    let long = ZkSession::builder(server.connect_string()).session_timeout(Duration::from_secs(40));
+    long.connect().unwrap()
+}
+
 /// Stops the event loop, as a busy computer may do, until the returned sender is dropped.
 fn stop_event_loop(generation: &Generation) -> Sender<()> {
     // On a new connection callers cannot send until the event loop has been at work once. It must
@@ -63,8 +69,7 @@ fn nothing_is_held_any_more_when_the_server_hears_of_the_close() {
 #[test]
 fn the_supervisor_looks_once_in_a_second_however_long_the_timeout_is() {
     let server = TestServer::start().unwrap();
-    let long = ZkSession::builder(server.connect_string()).session_timeout(Duration::from_secs(40));
-    let session = long.connect().unwrap();
+    let session = long_session(&server);
     assert_eq!(session.timeout(), Duration::from_secs(40));
     let generation = session.core().generation().unwrap();
     let looks = loop {
@@ -83,8 +88,7 @@ fn the_supervisor_looks_once_in_a_second_however_long_the_timeout_is() {
 fn the_supervisor_wakes_for_the_end_of_the_lease() {
     control::start();
     let server = TestServer::start().unwrap();
-    let long = ZkSession::builder(server.connect_string()).session_timeout(Duration::from_secs(40));
-    let session = long.connect().unwrap();
+    let session = long_session(&server);
     let generation = session.core().generation().unwrap();
     let guard = ZkMutex::new(&session, "/locks/orders").unwrap().lock().unwrap();
     let lost = guard.lost();
@@ -105,8 +109,7 @@ fn the_supervisor_wakes_for_the_end_of_the_lease() {
 fn the_supervisor_wakes_for_the_end_of_a_hold_that_is_bound_while_it_sleeps() {
     control::start();
     let server = TestServer::start().unwrap();
-    let long = ZkSession::builder(server.connect_string()).session_timeout(Duration::from_secs(40));
-    let session = long.connect().unwrap();
+    let session = long_session(&server);
     let generation = session.core().generation().unwrap();
     let guard = ZkMutex::new(&session, "/locks/orders").unwrap().lock().unwrap();
     let (lost, node) = (guard.lost(), generation.lease.leased_node(guard.path()).unwrap());

@@ -75,7 +75,7 @@
 //! ends, waits count as if they were in it, so up to two beats too much may be taken off.
 //!
 //! Not each wait during a call makes it late. `lock_timeout(d)` sleeps until d is over or the lock
-//! comes, so a wait before that makes it no later (`patience`), and only waits after that count. In
+//! comes, so a wait before d is over makes it no later, and only waits behind that count (`timeout`). In
 //! the steps of all other calls a wait pushes all that comes behind it.
 //!
 //! An error in a calm does not count if in more than half of the time of its call (at least in half
@@ -207,7 +207,7 @@ struct Call {
     /// None: the call releases the lock.
     mode: Option<Mode>,
     within: Option<i64>,
-    patience: i64,
+    timeout: i64,
     /// Whether the thread had another hold when the call began.
     is_inside: bool,
     asked: i64,
@@ -431,7 +431,7 @@ impl Judge {
                 }
             }
             (Note::End, _) => self.processes[process].ended = true,
-            (Note::Ask { op, lock, mode, within, patience }, _) => {
+            (Note::Ask { op, lock, mode, within, timeout }, _) => {
                 index.calls.insert(op, self.calls.len());
                 let is_inside = index.present.get(&thread).is_some_and(|count| *count > 0);
                 self.calls.push(Call {
@@ -440,7 +440,7 @@ impl Judge {
                     lock,
                     mode,
                     within,
-                    patience,
+                    timeout,
                     is_inside,
                     asked: at,
                     end: None,
@@ -632,12 +632,12 @@ impl Judge {
             };
             if let Some(within) = call.within {
                 let late = over - call.asked - within;
-                // What the thread noted of the whole call does not say what was after its patience.
-                let spent = match call.patience {
+                // What the thread noted of the whole call does not say what was behind its timeout.
+                let spent = match call.timeout {
                     0 => call.spent,
                     _ => Spent { ran: call.spent.ran, ..Spent::default() },
                 };
-                let from = call.asked + call.patience;
+                let from = call.asked + call.timeout;
                 let machine = process.machine(&call.thread, spent, from, over);
                 let much = call.asked + within + SECOND;
                 let excuse = process.machine(&call.thread, Spent::default(), from, much);
@@ -718,7 +718,7 @@ impl Judge {
     fn is_judged_in_calm(&self, call: &Call, at: i64) -> bool {
         let is_calm = self.calms.iter().any(|(from, to)| *from <= call.asked && at <= *to);
         // A call may take longer than it waits for an answer: a candidate joins and leaves, too.
-        let waits = if call.patience > 0 { Some(call.patience) } else { call.within };
+        let waits = if call.timeout > 0 { Some(call.timeout) } else { call.within };
         let is_too_short = waits.is_some_and(|waits| waits < ANSWER)
             || call.lock == MULTI && call.within.is_some_and(|within| at - call.asked >= within);
         is_calm && !is_too_short

@@ -60,10 +60,10 @@ impl Wait {
     /// The thread that takes the elections, the only calls that wait for a candidate's thread.
     pub const ELECTION: &str = "election";
 
-    /// Whether a call of `thread` may have waited for the one that was kept waiting: it is the same
-    /// thread, the control, or a thread of the library that answers calls and ends holds. A process
-    /// of the storm has one session, so all of these threads are that session's. The threads that
-    /// tell the logger and the observers are none of them.
+    /// Whether this wait may have delayed a call of `thread`. It may if the thread that was kept
+    /// waiting is the same one, the control, or one of the library's that answer calls and end holds.
+    /// A process of the storm has one session, so all of the library's threads are of that session.
+    /// No call waits for the threads that call the logger and the observers.
     pub fn delays(&self, thread: &str) -> bool {
         match &*self.thread {
             Wait::CONTROL | "zkm-session" | "zkm-resolve" => true,
@@ -78,15 +78,15 @@ pub enum Note {
     /// The process runs. The waits are those since the beat before.
     Beat(Vec<Wait>),
     /// Stamped before a call. `within` is the time that the call may take, if it has a deadline. A
-    /// call with a mode takes a lock; a call without one releases it. `patience` is the part of
-    /// that time for which the call itself says that it may wait for the lock: what keeps it waiting
-    /// before that is over makes nothing late.
+    /// call with a mode takes a lock; a call without one releases it. `timeout` is the
+    /// time for which the call may wait for the lock, or 0 if it was given none. It is a part of
+    /// `within`. A machine that keeps the call waiting before this part is over makes it no later.
     Ask {
         op: u64,
         lock: String,
         mode: Option<Mode>,
         within: Option<i64>,
-        patience: i64,
+        timeout: i64,
     },
     /// Stamped after a call that took the lock, and before `is_held()` returned true. Until
     /// `until`, which is not later than the end of the lease, the hold stands whatever happens to
@@ -298,8 +298,8 @@ impl Display for Line {
                 write!(f, "beat")?;
                 waits.iter().try_for_each(|wait| write!(f, " {} {}", wait.thread, wait.micros))
             }
-            Note::Ask { op, lock, mode, within, patience } => {
-                write!(f, "ask {op} {lock} {} {} {patience}", Word(*mode), Word(*within))
+            Note::Ask { op, lock, mode, within, timeout } => {
+                write!(f, "ask {op} {lock} {} {} {timeout}", Word(*mode), Word(*within))
             }
             Note::Got { op, hold, lock, mode, token: (zxid, hand_over), until, node } => {
                 write!(f, "got {op} {hold} {lock} {mode} {zxid} {hand_over} {until} {node}")
@@ -366,8 +366,8 @@ impl FromStr for Line {
             "ask" => {
                 let (op, lock) = (next(words)?, next(words)?);
                 let (mode, within) = (optional(words)?, optional(words)?);
-                let patience = words.next().map_or(Ok(0), str::parse).map_err(drop)?;
-                Note::Ask { op, lock, mode, within, patience }
+                let timeout = words.next().map_or(Ok(0), str::parse).map_err(drop)?;
+                Note::Ask { op, lock, mode, within, timeout }
             }
             "got" => {
                 let (op, hold, lock, mode) =

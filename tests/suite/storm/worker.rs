@@ -162,7 +162,7 @@ pub fn main() -> ExitCode {
     worker.history.note(
         now(),
         "main",
-        Note::Ask { op, lock: "/session".to_owned(), mode: None, within, patience: 0 },
+        Note::Ask { op, lock: "/session".to_owned(), mode: None, within, timeout: 0 },
     );
     let timed = Timed::begin();
     let closed = worker.session.close();
@@ -312,12 +312,12 @@ impl Actor<'_> {
         let way = if self.is_quiet() { 0 } else { self.random.u32(0..10) };
         let timeout = Duration::from_millis(self.random.u64(20..2_000));
         let (timed, bound) = (Timed::begin(), Cell::new(None));
-        let ask = |within: Option<Duration>, patience: Duration| {
+        let ask = |within: Option<Duration>, timeout: Duration| {
             let within = within.map(|within| (within + more).as_micros() as i64);
             bound.set(within);
             let (lock, mode) = (wanted.path.clone(), Some(wanted.mode));
-            let patience = patience.as_micros() as i64;
-            self.note(now(), Note::Ask { op, lock, mode, within, patience });
+            let timeout = timeout.as_micros() as i64;
+            self.note(now(), Note::Ask { op, lock, mode, within, timeout });
         };
         let result = match way {
             0..4 => {
@@ -481,7 +481,7 @@ impl Actor<'_> {
         let within = self.worker.timeout / 6 * holds.len() as u32;
         let within = Some(within.as_micros() as i64);
         let lock = wanted.path.clone();
-        self.note(now(), Note::Ask { op, lock, mode: None, within, patience: 0 });
+        self.note(now(), Note::Ask { op, lock, mode: None, within, timeout: 0 });
         holds.iter().for_each(|hold| self.note(now(), Note::Free { hold: *hold }));
         let timed = Timed::begin();
         let result = if self.random.bool() {
