@@ -44,8 +44,11 @@ impl Library {
         Library { files, crates }
     }
 
-    /// The file whose path ends so: its place in a copy, and its text.
+    /// The file with this place in a copy, or whose place ends so: its place, and its text.
     pub fn file(&self, end: &str) -> (&str, &str) {
+        if let Some((place, text)) = self.files.get_key_value(end) {
+            return (place, text);
+        }
         let is_meant = |place: &str| place == end || place.ends_with(&format!("/{end}"));
         let found: Vec<_> = self.files.iter().filter(|(place, _)| is_meant(place)).collect();
         let [(place, text)] = found[..] else {

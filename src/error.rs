@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+pub use zk_session::{Cause, HostFailure, LossReason};
+
 /// The result of every operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -124,71 +126,6 @@ pub enum Error {
     },
 }
 
-/// The code of an [`Error::Server`] for an answer that is too long to be read.
-pub(crate) const ANSWER_TOO_LONG: &str = "AnswerTooLong";
-
-/// What this code means, and what to do. (The length is `MAX_FRAME` of the wire format.)
-pub(crate) const TOO_LONG_ADVICE: &str = "the list of its children, or its data, is longer than the 16 MiB that the library reads; \
-     delete what does not belong there, or use another path";
-
-/// One host of the connect string, and why it gave no session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HostFailure {
-    /// The host and port as in the connect string.
-    pub host: String,
-    /// Why the last attempt failed.
-    pub reason: String,
-}
-
-/// Why no answer came from ZooKeeper.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Cause {
-    /// The caller's time ended before a server had answered, and there was a connection then. If the
-    /// time ends in an outage, the cause is `Outage`.
-    Deadline,
-    /// The connection broke, or the server stopped answering, before the answer came.
-    ConnectionLost,
-    /// The session had no connection when the call's time ended: its own deadline or, for a call
-    /// without one, the time of the retry policy
-    /// ([`RetryPolicy::max_elapsed`](crate::RetryPolicy::max_elapsed)). Each host of the connect
-    /// string is here with the reason why the last attempt at it failed.
-    Outage(Vec<HostFailure>),
-    /// Servers were reachable, but for this long none gave the answer that the call needed. That is
-    /// all that the retry policy allows.
-    NoProgress(Duration),
-    /// This machine did not give a resource that was needed: a thread, a socket.
-    Resources(String),
-}
-
-/// Why a lock, or a session, was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LossReason {
-    /// The lease could not be renewed in time, so the server may have expired the session.
-    LeaseExpired,
-    /// The server expired the session, and deleted its nodes.
-    SessionExpired,
-    /// The server refused the session's credentials.
-    AuthFailed,
-    /// The session was closed on our side.
-    SessionClosed,
-    /// The lock's node was deleted: by somebody, or by the server when it expires the session,
-    /// since the news of the node may come before the news of the session.
-    NodeDeleted,
-    /// The lock was held for longer than its [`max_hold`](crate::LockBuilder::max_hold) allows.
-    HeldTooLong,
-    /// This process gave the leadership up: the candidate left its election, or the leader's work
-    /// has ended.
-    Resigned,
-    /// The library's own connection thread failed; see the log.
-    Internal,
-    /// This process was forked from the process that has the lock. That process may still have it;
-    /// this one does not.
-    Forked,
-}
-
 impl Error {
     /// Whether the same call may succeed later although the program changes nothing. If not, each
     /// further try fails too.
@@ -236,119 +173,65 @@ impl Error {
     /// ```
     pub fn is_transient(&self) -> bool {
         match self {
-            Error::Connect { .. } | Error::Unavailable { .. } => true,
             Error::Several { failures } => failures.iter().all(Error::is_transient),
-            Error::Server { code, .. } => TRANSIENT_CODES.contains(&code.as_str()),
-            Error::InvalidPath { .. }
-            | Error::InvalidConfig { .. }
-            | Error::Auth { .. }
-            | Error::NoAuth { .. }
-            | Error::Lost { .. }
+            other => other.of_session().is_some_and(|e| e.is_transient()),
+        }
+    }
+
+    /// The same error as a session has it; `None` if only locks have it.
+    fn of_session(&self) -> Option<zk_session::Error> {
+        use zk_session::Error as Of;
+        let path = |path: &String| path.clone();
+        Some(match self {
+            Error::InvalidPath { path: at, rule } => Of::InvalidPath { path: path(at), rule },
+            Error::InvalidConfig { what, reason } => {
+                Of::InvalidConfig { what, reason: reason.clone() }
+            }
+            Error::Connect { hosts, waited } => {
+                Of::Connect { hosts: hosts.clone(), waited: *waited }
+            }
+            Error::Auth { op, path: at } => Of::Auth { op, path: path(at) },
+            Error::NoAuth { op, path: at } => Of::NoAuth { op, path: path(at) },
+            Error::Unavailable { op, path: at, cause } => {
+                Of::Unavailable { op, path: path(at), cause: cause.clone() }
+            }
+            Error::Cancelled { path: at } => Of::Cancelled { path: path(at) },
+            Error::Closed { op, path: at } => Of::Closed { op, path: path(at) },
+            Error::Forked { op, path: at } => Of::Forked { op, path: path(at) },
+            Error::Server { op, path: at, code } => {
+                Of::Server { op, path: path(at), code: code.clone() }
+            }
+            Error::Lost { .. }
             | Error::WouldDeadlock { .. }
             | Error::InconsistentPermits { .. }
-            | Error::Cancelled { .. }
-            | Error::Closed { .. }
-            | Error::Forked { .. } => false,
-        }
-    }
-}
-
-/// With these codes a server says that it cannot do the request now: it is too slow, it has too
-/// much to do, or it has lost the other servers.
-const TRANSIENT_CODES: [&str; 3] = ["OperationTimeout", "ThrottledOp", "NotReadOnly"];
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Cause::Deadline => f.write_str("the time ended before a server had answered"),
-            Cause::ConnectionLost => f.write_str("the connection was lost before the answer came"),
-            Cause::Outage(hosts) => write!(f, "there is no connection ({})", Hosts(hosts)),
-            Cause::NoProgress(d) => write!(
-                f,
-                "servers could be reached, but for {:.1} s none gave the answer that was needed, and the retry policy allows no longer wait; see whether the ensemble has a quorum",
-                d.as_secs_f64()
-            ),
-            Cause::Resources(what) => write!(f, "this machine gave no {what}"),
-        }
-    }
-}
-
-impl LossReason {
-    /// In one or two words with small letters, as a label of a metric: `lease_expired`,
-    /// `session_expired`, `auth_failed`, `session_closed`, `node_deleted`, `held_too_long`,
-    /// `resigned`, `internal` or `forked`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            LossReason::LeaseExpired => "lease_expired",
-            LossReason::SessionExpired => "session_expired",
-            LossReason::AuthFailed => "auth_failed",
-            LossReason::SessionClosed => "session_closed",
-            LossReason::NodeDeleted => "node_deleted",
-            LossReason::HeldTooLong => "held_too_long",
-            LossReason::Resigned => "resigned",
-            LossReason::Internal => "internal",
-            LossReason::Forked => "forked",
-        }
-    }
-}
-
-impl fmt::Display for LossReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LossReason::LeaseExpired => "its lease ran out: it could not be renewed in time",
-            LossReason::SessionExpired => "the server expired the session",
-            LossReason::AuthFailed => "the server refused the session's credentials",
-            LossReason::SessionClosed => "the session was closed",
-            LossReason::NodeDeleted => "its node is gone (deleted by hand, or its session expired)",
-            LossReason::HeldTooLong => "it was held for longer than its max_hold",
-            LossReason::Resigned => "this process gave it up",
-            LossReason::Internal => "the connection thread failed, see the log",
-            LossReason::Forked => "it belongs to the process that forked this one",
+            | Error::Several { .. } => return None,
         })
     }
 }
 
-impl fmt::Display for HostFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.host, self.reason)
-    }
-}
-
-/// Hosts with their reasons, on one line.
-pub(crate) struct Hosts<'a>(pub(crate) &'a [HostFailure]);
-
-impl fmt::Display for Hosts<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, host) in self.0.iter().enumerate() {
-            write!(f, "{}{host}", if i == 0 { "" } else { "; " })?;
+impl From<zk_session::Error> for Error {
+    fn from(e: zk_session::Error) -> Error {
+        use zk_session::Error as Of;
+        match e {
+            Of::InvalidPath { path, rule } => Error::InvalidPath { path, rule },
+            Of::InvalidConfig { what, reason } => Error::InvalidConfig { what, reason },
+            Of::Connect { hosts, waited } => Error::Connect { hosts, waited },
+            Of::Auth { op, path } => Error::Auth { op, path },
+            Of::NoAuth { op, path } => Error::NoAuth { op, path },
+            Of::Unavailable { op, path, cause } => Error::Unavailable { op, path, cause },
+            Of::Cancelled { path } => Error::Cancelled { path },
+            Of::Closed { op, path } => Error::Closed { op, path },
+            Of::Forked { op, path } => Error::Forked { op, path },
+            Of::Server { op, path, code } => Error::Server { op, path, code },
+            // No call of a lock gives another error of a session; its text says what it is.
+            other => Error::Server { op: "session", path: String::new(), code: other.to_string() },
         }
-        Ok(())
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::InvalidPath { path, rule } => {
-                write!(f, "invalid lock path {path:?}: {rule}")
-            }
-            Error::InvalidConfig { what, reason } => write!(f, "invalid {what}: {reason}"),
-            Error::Connect { hosts, waited } => {
-                write!(
-                    f,
-                    "connect: no session within {:.1} s; check that ZooKeeper runs and is reachable ({})",
-                    waited.as_secs_f64(),
-                    Hosts(hosts)
-                )
-            }
-            Error::Auth { op, path } => write!(
-                f,
-                "{op} {path}: the server refused our credentials; check the scheme and the credentials given to auth()"
-            ),
-            Error::NoAuth { op, path } => write!(
-                f,
-                "{op} {path}: the ACL of this node or of its parent does not allow it; check auth() and the ACL"
-            ),
             // This says nothing bad of ZooKeeper: the time may have been short.
             Error::Unavailable { op, path, cause: cause @ Cause::Deadline } => {
                 write!(f, "{op} {path}: {cause}; it is unknown who holds the lock, try again later")
@@ -367,29 +250,14 @@ impl fmt::Display for Error {
                 "semaphore {path}: its node says {theirs} permits, and the settings of this client say {ours}; set the same number in all clients, \
                  or change the node's number with set_permits()"
             ),
-            Error::Cancelled { path } => write!(f, "{path}: the wait was cancelled"),
-            Error::Closed { op, path } => {
-                write!(f, "{op} {path}: the session is closed; connect a new one")
-            }
-            Error::Forked { op, path } => write!(
-                f,
-                "{op} {path}: this process was forked from the process of the session; connect a session of its own"
-            ),
             Error::Several { failures } => {
                 write!(f, "{} locks failed", failures.len())?;
                 failures.iter().try_for_each(|failure| write!(f, "; {failure}"))
             }
-            Error::Server { op, path, code } if code == ANSWER_TOO_LONG => {
-                write!(f, "{op} {path}: {TOO_LONG_ADVICE}")
-            }
-            Error::Server { op, path, code } if code == "InvalidACL" => write!(
-                f,
-                "{op} {path}: the server answered {code}: the ACL is empty, or has an entry of an unknown scheme, \
-                 or of `auth` without credentials; check auth() and the ACL"
-            ),
-            Error::Server { op, path, code } => {
-                write!(f, "{op} {path}: the server answered {code}; see the server's log")
-            }
+            other => match other.of_session() {
+                Some(e) => e.fmt(f),
+                None => Ok(()), // each of the others has its text above
+            },
         }
     }
 }
@@ -429,7 +297,7 @@ mod tests {
             server("ThrottledOp"),
             server("NotReadOnly"),
             server("InvalidACL"),
-            server(ANSWER_TOO_LONG),
+            server(zk_session::error::ANSWER_TOO_LONG),
         ]
     }
 
@@ -472,10 +340,9 @@ mod tests {
             said(Cause::Deadline),
             "read /l: the time ended before a server had answered; it is unknown who holds the lock, try again later"
         );
-        let host = HostFailure { host: "h:2181".into(), reason: "refused".into() };
         assert_eq!(
-            said(Cause::Outage(vec![host])),
-            "read /l: ZooKeeper unavailable, there is no connection (h:2181: refused); it is unknown who holds the lock, try again later"
+            said(Cause::Outage(Vec::new())),
+            "read /l: ZooKeeper unavailable, there is no connection (); it is unknown who holds the lock, try again later"
         );
     }
 
@@ -487,6 +354,6 @@ mod tests {
             .unwrap();
         let codes = row.split(" | ").nth(2).unwrap();
         let named: Vec<&str> = codes.split('`').skip(1).step_by(2).collect();
-        assert_eq!(named, TRANSIENT_CODES);
+        assert_eq!(named, zk_session::error::TRANSIENT_CODES);
     }
 }

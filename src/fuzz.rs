@@ -1,81 +1,15 @@
-//! The fuzz targets of the library: see [`zk_wire::fuzz`]. A target takes any bytes, as an answer
-//! of a server, the names of a listing, or a connect string, and panics if the library breaks a
-//! rule. The tests below replay the corpus on stable Rust.
+//! The fuzz targets of the locks: see [`zk_wire::fuzz`]. A target takes any bytes, as the names of a
+//! listing or as a path, and panics if the library breaks a rule. The tests below replay the corpus
+//! on stable Rust.
 
+use crate::path::lock_path;
 use crate::queue::name::{self, Family, Kind, Layout, Name};
 use crate::queue::rule::{self, Claim, Verdict};
-use crate::session::connect_string::{ConnectString, Host};
-use crate::session::connection::codec::{self, CallError, Reply};
-use crate::session::connection::machine::hostile;
-use crate::session::path::lock_path;
-use zk_wire::code::{err, event, op};
 use zk_wire::fuzz::{Script, Target};
 use zk_wire::path;
-use zk_wire::record::watch_event;
 
 /// Each target by its name.
-pub const TARGETS: &[(&str, Target)] = &[
-    ("connect_answers", hostile::connect_answers),
-    ("connect_strings", connect_strings),
-    ("connection", hostile::connection),
-    ("names", names),
-    ("replies", replies),
-    ("watch_events", hostile::watch_events),
-];
-
-/// The operations whose answers are decoded, and two whose answers are not.
-const OPERATIONS: [i32; 11] = [
-    op::CREATE,
-    op::CREATE2,
-    op::CREATE_CONTAINER,
-    op::EXISTS,
-    op::SET_DATA,
-    op::SET_ACL,
-    op::GET_DATA,
-    op::GET_CHILDREN,
-    op::GET_ACL,
-    op::SYNC,
-    op::DELETE,
-];
-
-/// The answer to one request: its decoded content is in its bytes, and more bytes after it change
-/// nothing.
-fn replies(bytes: &[u8]) {
-    let mut script = Script::new(bytes);
-    let (op, code, body) = (script.pick(&OPERATIONS), script.word(), script.rest());
-    let _ = CallError::of_code(code);
-    assert!(!err::name(code).is_empty());
-    if let Ok((kind, path)) = codec::watch_event(body) {
-        assert!((event::CREATED..=event::CHILDREN_CHANGED).contains(&kind));
-        assert!(path.is_empty() || body.starts_with(&watch_event(kind, path)));
-    }
-    let Ok(reply) = codec::decode(op, body) else { return };
-    let fits_operation = match (&reply, op) {
-        (Reply::Created(path, _), op::CREATE | op::CREATE2 | op::CREATE_CONTAINER) => {
-            path.len() <= body.len()
-        }
-        (Reply::Stat(_), op::EXISTS | op::SET_DATA | op::SET_ACL | op::GET_ACL) => body.len() >= 68,
-        (Reply::Node(node), op::GET_DATA) => {
-            let _ = node.created();
-            let _ = crate::session::nonce::split(&node.data);
-            node.data.len() + 72 <= body.len()
-        }
-        (Reply::Children(listing), op::GET_CHILDREN) => {
-            let names = listing.names();
-            names.iter().map(|name| name.len() + 4).sum::<usize>() + 4 <= body.len()
-                && codec::children(body) == Ok(names)
-        }
-        (Reply::Done, op::SYNC | op::DELETE) => true,
-        _ => false,
-    };
-    assert!(fits_operation, "{reply:?} to {op}");
-    let longer = codec::decode(op, &[body, &[7]].concat());
-    match (reply, longer) {
-        (Reply::Children(a), Ok(Reply::Children(b))) => assert_eq!(a.names(), b.names()),
-        (a, Ok(b)) => assert_eq!(format!("{a:?}"), format!("{b:?}")),
-        (_, Err(e)) => panic!("{e:?}"),
-    }
-}
+pub const TARGETS: &[(&str, Target)] = &[("lock_paths", lock_paths), ("names", names)];
 
 /// A listing, a name on each line. Another, slower parser reads each name in the same way. Each
 /// queue has one order, and in it exactly one mutex holds.
@@ -208,22 +142,9 @@ fn parse_slowly(child: &str) -> Option<Name<'_>> {
     None
 }
 
-/// A connect string is parsed or refused. A parsed one, formatted again, is parsed as the same.
-fn connect_strings(bytes: &[u8]) {
+/// The path of a lock is a path of a node, and can be taken apart and put together again.
+fn lock_paths(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    match ConnectString::parse(&text) {
-        Ok(parsed) => {
-            assert!(!parsed.hosts.is_empty() && parsed.hosts.len() <= 128);
-            assert!(parsed.hosts.iter().all(|host| host.port != 0 && !host.name.is_empty()));
-            assert!(parsed.chroot.is_empty() || path::check(&parsed.chroot).is_ok());
-            assert_ne!(parsed.chroot, "/");
-            let shown: Vec<String> = parsed.hosts.iter().map(Host::to_string).collect();
-            assert!(shown.iter().enumerate().all(|(at, host)| !shown[..at].contains(host)));
-            let again = ConnectString::parse(&(shown.join(",") + &parsed.chroot));
-            assert_eq!(again.ok(), Some(parsed), "{text:?}");
-        }
-        Err(e) => assert!(e.to_string().len() < 1000, "{e}"),
-    }
     if lock_path("", &text).is_ok() {
         assert!(path::check(&text).is_ok() && text.len() > 1);
         assert_eq!(path::join(path::parent(&text), path::name(&text)), text);
@@ -253,5 +174,5 @@ mod tests {
         };
     }
 
-    hostile! { connect_answers connect_strings connection names replies watch_events }
+    hostile! { lock_paths names }
 }

@@ -88,36 +88,29 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-#[macro_use]
-mod logging; // comes first: the other modules use its macros
+#[macro_use(debug, error, info, queued, warn)]
+extern crate zk_session;
 
-mod cancel;
 #[cfg(feature = "client")]
 mod client;
-mod clock;
 mod error;
 mod fencing;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
 pub mod guide;
-mod limit;
 mod local;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod nonblocking;
 #[cfg(zk_sim)]
 pub mod observed;
 mod observer;
-mod process;
+mod path;
 mod queue;
 mod recipes;
 mod session;
-mod signal;
 mod wait;
-mod world;
 
-pub use cancel::CancelToken;
 /// The channels crate, in the version of the `Receiver`s that this crate gives out. With its
 /// `select!` a program waits for a [`LostSignal`] and for its own channels at once.
 pub use crossbeam_channel;
@@ -138,13 +131,14 @@ pub use recipes::mutex::{ZkMutex, ZkMutexGuard};
 pub use recipes::rwlock::{ZkReadGuard, ZkRwLock, ZkWriteGuard};
 pub use recipes::semaphore::{ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 pub use recipes::settings::LockBuilder;
-#[cfg(feature = "tls")]
-pub use session::TlsConfig;
-pub use session::{
-    Acl, AclEntry, LostSignal, Permissions, RetryPolicy, SessionBuilder, SessionEvent,
-    SessionState, SessionStats, ZkSession,
-};
+pub use session::{SessionBuilder, ZkSession};
 pub use wait::Wait;
+#[cfg(feature = "tls")]
+pub use zk_session::TlsConfig;
+pub use zk_session::{
+    Acl, AclEntry, CancelToken, LostSignal, Permissions, RetryPolicy, SessionEvent, SessionState,
+    SessionStats,
+};
 /// The client crate, in the version of the client that [`ZkSession::client`] gives.
 #[cfg(feature = "client")]
 pub use zookeeper;

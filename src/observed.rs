@@ -1,19 +1,20 @@
-//! Only in the simulation: what its observer sees of the library from outside of all processes. It
-//! sees each held node from its grant to its release, each connection of a session, and how much a
-//! session keeps in memory.
+//! Only in the simulation: what its observer sees of the locks from outside of all processes: each
+//! held node from its grant to its release. What it sees of a session is in the session's crate.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::clock::BootTime;
 use crate::error::LossReason;
 use crate::local::registry;
 use crate::queue::HeldNode;
 use crate::recipes::guard::Held;
 use crate::session::ZkSession;
-use crate::session::generation::Generation;
-use crate::session::leased_node::LeasedNode;
+use zk_session::clock::BootTime;
+use zk_session::generation::Generation;
+use zk_session::leased_node::LeasedNode;
+use zk_session::observed;
+pub use zk_session::observed::{Kept, News as SessionNews, watch as watch_sessions};
 
 /// One held node, by weak references only, so that the observer keeps nothing alive.
 #[derive(Clone)]
@@ -43,18 +44,6 @@ pub enum News {
     Granted(Observed),
     /// A held node is about to be released: there is no guard any more.
     Released(Observed),
-    /// A server has accepted the session on a connection.
-    Attached {
-        /// Which session.
-        session: i64,
-        /// The number of the connection.
-        epoch: u64,
-    },
-    /// The session has no connection.
-    Detached {
-        /// Which session.
-        session: i64,
-    },
 }
 
 type Watcher = Box<dyn Fn(News)>;
@@ -133,48 +122,13 @@ impl Observed {
     }
 }
 
-/// What a session, and the locks of its process, keep in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
-    /// Pending deletes: nodes that must be deleted and may still exist.
-    pub pending_deletes: usize,
-    /// Creates without an answer that have made no node and may still be done. They are forgotten
-    /// after some time.
-    pub late_creates: usize,
-    /// Nodes with a common name whose creates were acknowledged and whose end was not seen.
-    pub common_names: usize,
-    /// Background operations: deletes, sweeps, and watches to be set.
-    pub background: usize,
-    /// Callers whose requests are not answered.
-    pub callers: usize,
-    /// Requests without an answer, except pings and other requests for which no caller waits.
-    pub in_flight: usize,
-    /// Callers that wait for a fresh lease.
-    pub proofs: usize,
-    /// Nodes for whose events a thread waits.
-    pub watched: usize,
-    /// Threads that wait for a change of the session.
-    pub waiters: usize,
-    /// Nodes whose children are watched.
-    pub folders: usize,
-    /// Functions that will be called at some time.
-    pub timers: usize,
-    /// Nodes under the lease.
-    pub holds: usize,
-    /// Nodes that may need a watch. The node that was released last may be among them, see
-    /// `Lease::next_watch`.
-    pub unwatched: usize,
-    /// Paths with a lock in the whole process.
-    pub locks: usize,
-}
-
-/// How much the session keeps now. This takes the library's own locks, as any call of a process
+/// How much the session keeps now. This takes the session's own locks, as any call of a process
 /// does.
 pub fn kept(session: &ZkSession) -> Kept {
-    let core = session.core();
-    let mut kept = Kept { waiters: core.changes.len(), locks: registry::len(), ..Kept::default() };
-    if let Some(generation) = core.generation() {
-        generation.add_kept(&mut kept);
-    }
-    kept
+    observed::kept(session.session())
+}
+
+/// How many paths have a lock in this process now.
+pub fn locks() -> usize {
+    registry::len()
 }

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::LossReason;
-use crate::logging::contained;
-use crate::session::SessionEvent;
-use crate::world::{Instant, Mutex, Receiver, Sender, bounded, thread};
+use zk_session::SessionEvent;
+use zk_session::event::{Notice, Observing};
+use zk_session::logging::contained;
+use zk_session::world::{Instant, Mutex, Receiver, Sender, bounded, thread};
 use zk_wire::code::op;
 
 /// How many events may wait for the observers. When there are more, what begins is not reported.
@@ -198,10 +199,7 @@ impl WaitOutcome {
 #[derive(Debug)]
 pub(crate) enum Event {
     Lock(Arc<LockLabel>, LockEvent),
-    /// The code of the operation, and the time from the request to its answer.
-    Answered(i32, Duration),
-    LeaseMargin(Duration),
-    Session(SessionEvent),
+    Session(Notice),
 }
 
 #[derive(Debug)]
@@ -271,17 +269,25 @@ impl EventQueue {
         self.add(Event::Lock(lock.clone(), event), None);
     }
 
-    /// Reports a change of the session. There is room left for these, so that they are missed only
-    /// by observers that have been stuck for very long. The end is never missed: the observers'
-    /// thread ends by it.
-    pub(crate) fn session(&self, event: SessionEvent) {
-        let room = (event != SessionEvent::Closed).then_some(ROOM * 2);
-        self.add(Event::Session(event), room);
+    /// Reports what happens to the session. There is room left for changes of its state, so that
+    /// they are missed only by observers that have been stuck for very long. The end is never
+    /// missed: the observers' thread ends by it. A request, or a renewal of the lease, is reported
+    /// if there is room.
+    fn session(&self, notice: Notice) {
+        let room = match &notice {
+            Notice::Session(SessionEvent::Closed) => None,
+            Notice::Session(_) => Some(ROOM * 2),
+            Notice::Answered(..) | Notice::LeaseMargin(_) => Some(ROOM),
+        };
+        self.add(Event::Session(notice), room);
     }
 
-    /// Reports a request or a renewal of the lease, if there is room.
-    pub(crate) fn report(&self, event: Event) {
-        self.add(event, Some(ROOM));
+    /// What the session needs to report to this queue and to call the observers.
+    pub(crate) fn observing(self: Arc<Self>, inbox: EventInbox, of: Observers) -> Observing {
+        Observing {
+            tell: Box::new(move |notice| self.session(notice)),
+            run: Box::new(move || inbox.deliver(of)),
+        }
     }
 
     /// Adds an event, if fewer than `room` wait. False: it is not reported.
@@ -386,7 +392,7 @@ fn deliver(observers: &mut Observers, Events { events, missed }: Events) -> Opti
     }
     let mut closed = None;
     for event in events {
-        if matches!(event, Event::Session(SessionEvent::Closed)) {
+        if matches!(event, Event::Session(Notice::Session(SessionEvent::Closed))) {
             closed = Some(event);
         } else {
             call(observers, &event);
@@ -428,15 +434,20 @@ fn dispatch(event: &Event, observer: &mut dyn Observer) {
         }
         Event::Lock(lock, LockEvent::Released(held_for)) => observer.released(lock, *held_for),
         Event::Lock(lock, LockEvent::Lost(reason)) => observer.lost(lock, *reason),
-        Event::Answered(op, took) => observer.request_answered(operation(*op), *took),
-        Event::LeaseMargin(left) => observer.lease_margin(*left),
-        Event::Session(SessionEvent::Connected { session_id, timeout }) => {
-            observer.connected(*session_id, *timeout);
+        Event::Session(Notice::Answered(op, took)) => {
+            observer.request_answered(operation(*op), *took);
         }
-        Event::Session(SessionEvent::Suspended) => observer.suspended(),
-        Event::Session(SessionEvent::Reconnected) => observer.reconnected(),
-        Event::Session(SessionEvent::Lost(reason)) => observer.session_lost(*reason),
-        Event::Session(SessionEvent::Closed) => observer.closed(),
+        Event::Session(Notice::LeaseMargin(left)) => observer.lease_margin(*left),
+        Event::Session(Notice::Session(event)) => match event {
+            SessionEvent::Connected { session_id, timeout } => {
+                observer.connected(*session_id, *timeout);
+            }
+            SessionEvent::Suspended => observer.suspended(),
+            SessionEvent::Reconnected => observer.reconnected(),
+            SessionEvent::Lost(reason) => observer.session_lost(*reason),
+            SessionEvent::Closed => observer.closed(),
+            _ => {} // a change that a later version of the session's crate may have
+        },
     }
 }
 
@@ -492,7 +503,7 @@ mod tests {
         let (outcome, waited) = (WaitOutcome::Acquired, Duration::ZERO);
         let end = WaitEnd { outcome, waited, is_contended: false, is_handed_over: false };
         queue.follows(&label, LockEvent::WaitEnded(end));
-        queue.session(SessionEvent::Closed);
+        queue.session(Notice::Session(SessionEvent::Closed));
         let observers: Observers = vec![(Box::new(noting.clone()), false)];
         let thread = thread::spawn(move || inbox.deliver(observers));
         while noting.0.lock().is_empty() {
@@ -509,9 +520,9 @@ mod tests {
     fn what_was_missed_is_told_also_if_nothing_follows() {
         let (queue, inbox) = EventQueue::new();
         for _ in 0..ROOM + 5 {
-            queue.report(Event::LeaseMargin(Duration::ZERO));
+            queue.session(Notice::LeaseMargin(Duration::ZERO));
         }
-        queue.session(SessionEvent::Closed);
+        queue.session(Notice::Session(SessionEvent::Closed));
         let noting = Noting::default();
         inbox.deliver(vec![(Box::new(noting.clone()), false)]);
         assert_eq!(*noting.0.lock(), ["missed 5", "closed"]);

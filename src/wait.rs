@@ -4,10 +4,10 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use crate::cancel::CancelToken;
 use crate::error::Result;
-use crate::limit::Limit;
-use crate::world::Instant;
+use zk_session::cancel::CancelToken;
+use zk_session::limit::Limit;
+use zk_session::world::Instant;
 
 /// How long a call waits for a lock: a timeout, a deadline and a cancel token, or any of these. The
 /// first of them ends the wait.

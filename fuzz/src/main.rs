@@ -7,7 +7,12 @@
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     static TARGET: std::sync::LazyLock<zk_wire::fuzz::Target> = std::sync::LazyLock::new(|| {
         let name = std::env::var("FUZZ_TARGET").expect("FUZZ_TARGET names a target");
-        let all = [zk_wire::fuzz::TARGETS, zk_test_server::fuzz::TARGETS, zk_mutex::fuzz::TARGETS];
+        let all = [
+            zk_wire::fuzz::TARGETS,
+            zk_test_server::fuzz::TARGETS,
+            zk_session::fuzz::TARGETS,
+            zk_mutex::fuzz::TARGETS,
+        ];
         let target = all.into_iter().flatten().find(|(of, _)| *of == name);
         target.unwrap_or_else(|| panic!("there is no target {name}")).1
     });

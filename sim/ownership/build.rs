@@ -15,7 +15,7 @@ use copies::{Files, Library, edit, read, write};
 /// The library's own files: the ends of their paths.
 const LIBRARY: &[&str] = &[
     "clock.rs",
-    "error.rs",
+    "zk_session/error.rs",
     "codec.rs",
     "machine/background.rs",
     "machine/ending.rs",
@@ -31,7 +31,8 @@ const LIBRARY: &[&str] = &[
 
 /// The files of `copy/`: replacements for the rest of the library, and the end at which the model
 /// drives the machine.
-const OWN: &[&str] = &["machine.rs", "mod.rs", "session.rs", "world.rs"];
+const OWN: &[&str] =
+    &["mod.rs", "zk_session/machine.rs", "zk_session/mod.rs", "zk_session/world.rs"];
 
 /// Types that get no `Clone` and `Hash` here: `copy/` has them, or no state has a value of them.
 const LEFT_OUT: &[&str] =
@@ -75,7 +76,10 @@ fn main() {
             }
             if place == machine {
                 // A part of the machine, because it reads and sets the machine's own fields.
-                text += &format!("\n#[path = {:?}]\npub(crate) mod end;\n", dir.join("machine.rs"));
+                text += &format!(
+                    "\n#[path = {:?}]\npub(crate) mod end;\n",
+                    dir.join("zk_session/machine.rs")
+                );
             }
             text = library.with_paths(&place, &text, name);
             write(&dir.join(place), &text.replace("outside::", "crate::"));
@@ -84,7 +88,7 @@ fn main() {
         copies +=
             &format!("#[allow(dead_code, unused, clippy::all)]\n#[path = {path:?}]\nmod {name};\n");
         table +=
-            &format!("        {name:?} => {name}::session::connection::machine::end::new(),\n");
+            &format!("        {name:?} => {name}::zk_session::connection::machine::end::new(),\n");
     }
     copies += &format!(
         "\n/// A client with this rule.\nfn client(rule: &str) -> Box<dyn client::Client> {{\n    match rule {{\n{table}        _ => panic!(\"no rule {{rule}}\"),\n    }}\n}}\n"

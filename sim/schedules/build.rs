@@ -17,6 +17,7 @@ const LIBRARY: &[&str] = &[
     "cancel.rs",
     "clock.rs",
     "error.rs",
+    "zk_session/error.rs",
     "keep.rs",
     "local/lock.rs",
     "limit.rs",
@@ -49,9 +50,9 @@ const OWN: &[&str] = &[
     "scenarios/queue.rs",
     "scenarios/reentry.rs",
     "scenarios/signal.rs",
-    "session/generation.rs",
-    "session/mod.rs",
-    "world.rs",
+    "zk_session/generation.rs",
+    "zk_session/mod.rs",
+    "zk_session/world.rs",
 ];
 
 /// The files that the scenarios of one kind need; mutants of these scenarios get only these files.
@@ -66,33 +67,42 @@ const NEEDED: &[(&str, &[&str])] = &[
             "queue/name.rs",
             "scenarios/queue.rs",
             "signal.rs",
-            "world.rs",
+            "zk_session/world.rs",
         ],
     ),
     (
         "notifier",
-        &["cancel.rs", "limit.rs", "scenarios/notifier.rs", "notifier.rs", "signal.rs", "world.rs"],
+        &[
+            "cancel.rs",
+            "limit.rs",
+            "scenarios/notifier.rs",
+            "notifier.rs",
+            "signal.rs",
+            "zk_session/world.rs",
+        ],
     ),
-    ("signal", &["cancel.rs", "limit.rs", "scenarios/signal.rs", "signal.rs", "world.rs"]),
+    (
+        "signal",
+        &["cancel.rs", "limit.rs", "scenarios/signal.rs", "signal.rs", "zk_session/world.rs"],
+    ),
     (
         "lease",
         &[
             "cancel.rs",
             "clock.rs",
-            "error.rs",
+            "zk_session/error.rs",
             "limit.rs",
             "process.rs",
             "scenarios/lease.rs",
             "notifier.rs",
-            "session/generation.rs",
+            "zk_session/generation.rs",
             "leased_node.rs",
             "lease.rs",
             "signal.rs",
-            "wait.rs",
-            "world.rs",
+            "zk_session/world.rs",
         ],
     ),
-    ("reentry", &["reentry.rs", "scenarios/reentry.rs", "world.rs"]),
+    ("reentry", &["reentry.rs", "scenarios/reentry.rs", "zk_session/world.rs"]),
 ];
 
 /// Uses of the standard library that the engine must see, and their replacements.
@@ -101,6 +111,7 @@ const SEEN: &[(&str, &str)] = &[
     ("use std::sync::atomic::", "use crate::world::atomic::"),
     // The tests in the library's files are never compiled in the copies.
     ("#[cfg(test)]", "#[cfg(any())]"),
+    ("#[cfg(any(test, feature = \"test\"))]", "#[cfg(any())]"),
     // loom's atomics have no such method. No other thread can access the value at this point.
     ("*self.is_released.get_mut()", "self.is_released.load(Ordering::Relaxed)"),
 ];

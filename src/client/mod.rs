@@ -30,16 +30,16 @@ use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, ZooKeeper};
 
 use crate::error::{Cause, Error, Result};
-use crate::limit::Limit;
-use crate::logging::contained;
-use crate::process::PerProcess;
 use crate::session::ZkSession;
-use crate::session::generation::Generation;
-use crate::session::raw::RawNews;
-use crate::session::retry::Retry;
-use crate::world::{LazyLock, spawn_own};
 use machine::ClientMachine;
 use thread::Loopback;
+use zk_session::generation::Generation;
+use zk_session::limit::Limit;
+use zk_session::logging::contained;
+use zk_session::process::PerProcess;
+use zk_session::raw::RawNews;
+use zk_session::retry::Retry;
+use zk_session::world::{Instant, LazyLock, spawn_own};
 use zk_wire::code::err;
 
 /// Submits a request to the session: the number of its answer, the operation, and the body without
@@ -140,7 +140,7 @@ impl ZkSession {
     /// [`SessionBuilder::auth`]: crate::SessionBuilder::auth
     /// [`SessionEvent::Connected`]: crate::SessionEvent::Connected
     pub fn client(&self) -> Result<Arc<ZooKeeper>> {
-        let (core, op, retry) = (self.core(), "client", Retry::new());
+        let (core, op, retry) = (self.core(), "client", Retry::since(Instant::now()));
         loop {
             let generation = core.connected(op, "", &Limit::NONE, &retry)?;
             // A weak reference: the client does not keep the session open.

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use super::Submit;
 use super::accept::Accept;
 use super::machine::{ClientMachine, Submission};
-use crate::nonblocking::{read_some, write_some};
-use crate::world::spawn_own;
+use zk_session::nonblocking::{read_some, write_some};
+use zk_session::world::spawn_own;
 use zk_wire::record::ConnectReply;
 
 const WAKER: Token = Token(0);

@@ -4,10 +4,10 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::clock::BootTime;
 use crate::queue::{EndBy, HeldNode, name};
-use crate::session::generation::{Folder, FolderWatch, Generation};
-use crate::world::Mutex;
+use zk_session::clock::BootTime;
+use zk_session::generation::{Folder, FolderWatch, Generation};
+use zk_session::world::Mutex;
 
 /// The kept hold of one lock in this process, if there is one.
 pub(super) struct Keeper {

@@ -70,7 +70,7 @@ use crate::queue::OnLoss;
 use crate::queue::name::Kind;
 use crate::queue::settings::Settings;
 use crate::queue::{Callbacks, EndBy, HeldNode, Queue, Release, Request};
-use crate::session::notifier::WatchRegistry;
+use zk_session::notifier::WatchRegistry;
 
 /// What all locks of one path on one session share. `S` is a hold that several threads can share.
 pub(crate) struct LocalLock<S = Infallible> {

@@ -9,9 +9,9 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use crate::limit::{Ended, Limit};
 use crate::queue::name::NodeKey;
-use crate::world::{Instant, Mutex, Sender, bounded};
+use zk_session::limit::{Ended, Limit};
+use zk_session::world::{Instant, Mutex, Sender, bounded};
 
 /// `H` is a hold that one thread hands to the next, `S` a hold that several threads can share.
 pub(crate) struct LocalQueue<H, S>(Mutex<QueueState<H, S>>);
@@ -286,9 +286,9 @@ impl<H, S> LocalQueue<H, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cancel::CancelToken;
     use std::sync::Arc;
     use std::time::Duration;
+    use zk_session::cancel::CancelToken;
 
     fn never_looks() -> ControlFlow<(), Option<Instant>> {
         ControlFlow::Continue(None)

@@ -3,9 +3,9 @@
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use crate::world::atomic::{AtomicUsize, Ordering};
-use crate::world::thread::ThreadId;
-use crate::world::{HashMap, Mutex};
+use zk_session::world::atomic::{AtomicUsize, Ordering};
+use zk_session::world::thread::ThreadId;
+use zk_session::world::{HashMap, Mutex};
 
 /// The holds of a lock, by thread.
 pub(crate) struct Reentry<H>(Mutex<HashMap<ThreadId, Arc<H>, BuildHasherDefault<Spread>>>);
@@ -110,7 +110,7 @@ impl Hasher for Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::this_thread;
+    use zk_session::world::this_thread;
 
     struct Numbered(u32, Guards);
 

@@ -11,8 +11,8 @@ use std::collections::hash_map::Entry;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use crate::process::{PerProcess, Process};
-use crate::world::{HashMap, LazyLock, Mutex};
+use zk_session::process::{PerProcess, Process};
+use zk_session::world::{HashMap, LazyLock, Mutex};
 
 static REGISTRY: LazyLock<PerProcess<Registry>> = LazyLock::new(PerProcess::default);
 

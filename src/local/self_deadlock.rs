@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::registry::LockKey;
-use crate::process::PerProcess;
-use crate::world::thread::ThreadId;
-use crate::world::{HashMap, LazyLock, Mutex};
+use zk_session::process::PerProcess;
+use zk_session::world::thread::ThreadId;
+use zk_session::world::{HashMap, LazyLock, Mutex};
 
 /// The locks that each thread of this process holds, whatever the session. They are found by path,
 /// so that for a thread that holds very many locks only those of one path are compared.

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use super::queue::{LocalQueue, TurnOutcome, TurnPhase, Wants};
 use crate::error::{Error, Result};
 use crate::queue::{HeldNode, Request};
-use crate::session::SessionState;
 use crate::wait::Mode;
-use crate::world::Instant;
+use zk_session::SessionState;
+use zk_session::world::Instant;
 
 /// A thread's turn. Its drop gives the turn to the next thread, unless the turn became a hold.
 pub(crate) struct Turn<'a, H, S> {
@@ -155,9 +155,9 @@ impl<H, S> Drop for Turn<'_, H, S> {
 mod tests {
     use super::*;
     use crate::ZkSession;
-    use crate::limit::Limit;
     use crate::queue::{Callbacks, NewNode};
     use std::time::Duration;
+    use zk_session::limit::Limit;
     use zk_test_server::TestServer;
 
     /// A node that was lost before it came to this thread is held by nobody. Another thread that

@@ -13,12 +13,12 @@ use super::request::{Callbacks, Request, SAFETY_POLL, Step, Stop, Watches, WhoHo
 use super::rule::{self, Claim, Verdict};
 use super::{HeldNode, Queue, WaitStrategy};
 use crate::error::Result;
-use crate::session::generation::{
+use crate::wait::Mode;
+use zk_session::generation::{
     Answers, CallError, CreateMode, Generation, Operation, Reply, create_contender,
 };
-use crate::session::leased_node::NodeWatch;
-use crate::session::notifier::{EventMask, Notifier};
-use crate::wait::Mode;
+use zk_session::leased_node::NodeWatch;
+use zk_session::notifier::{EventMask, Notifier};
 use zk_wire::path;
 
 pub(super) const OWN_GONE: u8 = 1;
@@ -313,9 +313,9 @@ fn own_gone(path: &str) -> Stop {
 mod tests {
     use super::*;
     use crate::ZkSession;
-    use crate::limit::Limit;
     use crate::queue::name::Layout;
-    use crate::session::acl::Acl;
+    use zk_session::acl::Acl;
+    use zk_session::limit::Limit;
     use zk_test_server::TestServer;
 
     /// The event comes between the listing and the wait, while another contender is ahead.

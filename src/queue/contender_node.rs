@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::held_node::{HeldNode, NewNode};
 use super::held_state::OnLoss;
 use super::name::NodeKey;
-use crate::session::generation::{Generation, Listed, Removal};
-use crate::session::lease::Refused;
-use crate::session::leased_node::NodeWatch;
+use zk_session::generation::{Generation, Listed, Removal};
+use zk_session::lease::Refused;
+use zk_session::leased_node::NodeWatch;
 use zk_wire::path;
 
 pub(crate) struct ContenderNode {

@@ -9,18 +9,18 @@ use std::time::Duration;
 use super::held_state::{HeldState, HoldBounds, OnLoss};
 use super::name::NodeKey;
 use super::request::error;
-use crate::clock::BootTime;
 use crate::error::{Cause, Error, LossReason, Result};
-use crate::limit::{Ended, Limit};
 #[cfg(zk_sim)]
 use crate::observed::{self, News, Observed};
-use crate::process::Process;
-use crate::session::core::Core;
-use crate::session::generation::{CallError, Generation, Outcome, Removal};
-use crate::session::lease::Refused;
-use crate::session::leased_node::{LeasedNode, NodeWatch};
-use crate::world::Receiver;
-use crate::world::atomic::{AtomicBool, AtomicU64, Ordering};
+use zk_session::clock::BootTime;
+use zk_session::core::Core;
+use zk_session::generation::{CallError, Generation, Outcome, Removal};
+use zk_session::lease::Refused;
+use zk_session::leased_node::{LeasedNode, NodeWatch};
+use zk_session::limit::{Ended, Limit};
+use zk_session::process::Process;
+use zk_session::world::Receiver;
+use zk_session::world::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A node that was granted the lock. If it is dropped before it is released, by an early return or
 /// a panic, the drop releases it: otherwise a node would keep the lock that no guard stands for.
@@ -78,7 +78,7 @@ impl HeldNode {
         let NewNode { path, is_fixed, czxid, watch, data, removal } = node;
         let state = HeldState::new(generation, path, on_loss((generation.number, czxid)));
         let make = if is_fixed { LeasedNode::fixed } else { LeasedNode::new };
-        let leased = make(path.to_owned(), czxid, watch, Box::new(state.clone()));
+        let leased = make(path.to_owned(), czxid, watch, state.clone());
         generation.grant(&leased)?;
         state.note_data(data);
         let held_node = HeldNode {
@@ -305,10 +305,14 @@ impl NewNode<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ZkSession;
+    use std::time::Duration;
+
     use crate::queue::Callbacks;
-    use crate::world::bounded;
-    use zk_test_server::TestServer;
+    use crate::{ZkMutex, ZkSession};
+    use zk_session::world::bounded;
+    use zk_test_server::{Op, TestServer};
+
+    const SOON: Duration = Duration::from_secs(20);
 
     /// A session that has ended answers nothing any more.
     #[test]
@@ -330,5 +334,35 @@ mod tests {
             HeldNode::grant(&generation, NewNode::named("/l/n"), Callbacks::NONE.on_loss).unwrap();
         held.ask_for_watch();
         assert_ne!(held.leased().watch(), NodeWatch::Unset);
+    }
+
+    /// The thread that lets its lock go loses the processor before the lease has given the node up. If
+    /// the delete were sent before, its event would make the release a loss.
+    #[test]
+    fn no_node_is_deleted_while_the_lease_has_it() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        let mutex = ZkMutex::new(&session, "/locks/orders").unwrap();
+        let (tell, told) = bounded(1);
+        std::thread::scope(|scope| {
+            let (mutex, server) = (&mutex, &server);
+            let (go_on, gate) = bounded::<()>(0);
+            scope.spawn(move || {
+                let guard = mutex.lock().unwrap();
+                tell.send(guard.path().to_owned()).unwrap();
+                let _ = gate.recv();
+                guard.unlock().unwrap();
+            });
+            let path = told.recv().unwrap();
+            assert!(server.wait_request(Op::GetData.on(&path), SOON).is_some());
+            generation.read("/", false, &Limit::NONE).unwrap();
+            let stopped = generation.lease.stopped();
+            drop(go_on);
+            let delete = || Op::Delete.on(&path);
+            assert!(server.wait_request(delete(), Duration::from_millis(300)).is_none());
+            drop(stopped);
+            assert!(server.wait_request(delete(), SOON).is_some());
+        });
     }
 }

@@ -6,15 +6,15 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
-use crate::process::Process;
 use crate::queue::tally::Holds;
-use crate::session::generation::Generation;
-use crate::session::lease::Bounds;
-use crate::session::leased_node::Listener;
-use crate::signal::{Once, Signal};
-use crate::world::{LazyLock, Mutex, OnceLock, Receiver, Sender, bounded};
+use zk_session::clock::{BootTime, SharedTime};
+use zk_session::generation::Generation;
+use zk_session::lease::Bounds;
+use zk_session::leased_node::Listener;
+use zk_session::process::Process;
+use zk_session::signal::{Once, Signal};
+use zk_session::world::{LazyLock, Mutex, OnceLock, Receiver, Sender, bounded};
 use zk_wire::path;
 
 /// A client that asks a holder to release its lock writes this to the holder's node. Curator does
@@ -64,7 +64,7 @@ impl HeldState {
             generation: Arc::downgrade(generation),
             on_loss: Mutex::new(Some(on_loss)),
             on_overdue: Mutex::new(None),
-            revocation: Once::new(),
+            revocation: Once::default(),
             holds: OnceLock::new(),
             held_since: SharedTime::default(),
         })
@@ -119,7 +119,7 @@ impl HeldState {
     }
 }
 
-impl Listener for Arc<HeldState> {
+impl Listener for HeldState {
     fn lost(&self, reason: LossReason) {
         // The node's delete is sent before the next thread of this process asks for the lock: its
         // `try_lock` would find our own node.

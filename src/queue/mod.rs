@@ -33,13 +33,13 @@ pub(crate) use self::request::{
 pub(crate) use self::revoke::revoke_contender;
 use self::snapshot::{Children, Folder, snapshot};
 use crate::error::Result;
-use crate::limit::Limit;
-use crate::session::acl::Acl;
-use crate::session::core::Core;
-use crate::session::generation::{CallError, Generation, Node, Operation, Reply};
-use crate::world::HashMap;
-use crate::world::atomic::{AtomicBool, Ordering};
-use crate::world::wall_time;
+use zk_session::acl::Acl;
+use zk_session::core::Core;
+use zk_session::generation::{CallError, Generation, Node, Operation, Reply};
+use zk_session::limit::Limit;
+use zk_session::world::HashMap;
+use zk_session::world::atomic::{AtomicBool, Ordering};
+use zk_session::world::wall_time;
 use zk_wire::path;
 
 /// Makes a node if it is missing, and its parents.

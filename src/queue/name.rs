@@ -1,7 +1,7 @@
 //! The names of contenders' nodes: how this library makes them, and which of a lock's children are
 //! contenders.
 
-use crate::world::new_uuid;
+use zk_session::world::new_uuid;
 
 /// Which client's names the nodes of a lock have. This decides with which other clients the lock
 /// can be shared.

@@ -5,10 +5,10 @@
 use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, OWN_CHANGED, OWN_GONE, QueueAttempt, SESSION};
 use super::contender_node::ContenderNode;
 use super::request::Step;
-use crate::session::generation::{CallError, Operation};
-use crate::session::leased_node::NodeWatch;
-use crate::session::notifier::EventMask;
 use crate::wait::Mode;
+use zk_session::generation::{CallError, Operation};
+use zk_session::leased_node::NodeWatch;
+use zk_session::notifier::EventMask;
 
 /// What a thread that waits for a lock watches at the server.
 ///

@@ -15,23 +15,23 @@ use super::held_state::OnLoss;
 use super::name::NodeKey;
 use super::settings::Settings;
 use crate::error::{Cause, Error, Result};
-use crate::limit::{Ended, Limit, Overlong};
 #[cfg(test)]
 use crate::observer::LockLabel;
 use crate::queue::tally::CallTally;
 #[cfg(test)]
 use crate::queue::tally::LockTally;
-use crate::session::SessionState;
 #[cfg(test)]
 use crate::session::ZkSession;
-use crate::session::core::Core;
-use crate::session::generation::{Answers, CallError, Generation, Operation, Reply};
-use crate::session::lease::Refused;
-use crate::session::nonce;
-use crate::session::notifier::{EventMask, Notifier};
-use crate::session::retry::Retry;
 use crate::wait::{Call, Mode};
-use crate::world::Instant;
+use zk_session::SessionState;
+use zk_session::core::Core;
+use zk_session::generation::{Answers, CallError, Generation, Operation, Reply};
+use zk_session::lease::Refused;
+use zk_session::limit::{Ended, Limit, Overlong};
+use zk_session::nonce;
+use zk_session::notifier::{EventMask, Notifier};
+use zk_session::retry::Retry;
+use zk_session::world::Instant;
 use zk_wire::path;
 
 /// What a call wants of one lock. The call makes it, and it goes with the call through this process
@@ -178,7 +178,8 @@ impl<'a> Request<'a> {
 
     /// The session, once it is connected.
     pub(crate) fn session(&self) -> Result<Arc<Generation>> {
-        self.core().connected(self.call.op, &self.settings.path, &self.limit, &self.retry)
+        let (op, path) = (self.call.op, &self.settings.path);
+        Ok(self.core().connected(op, path, &self.limit, &self.retry)?)
     }
 
     /// The session, once it is connected, for a request whose time may end in contention.
@@ -452,7 +453,7 @@ pub(crate) fn query<T>(
     limit: &Limit<'_>,
     mut requests: impl FnMut(&Generation, &mut String) -> StdResult<T, CallError>,
 ) -> Result<T> {
-    let retry = Retry::new();
+    let retry = Retry::since(Instant::now());
     loop {
         let generation = core.connected(op, core.shown(path), limit, &retry)?;
         let mut at = path.to_owned();
@@ -509,12 +510,16 @@ impl Request<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SessionEvent;
+    use std::time::Duration;
+
     use crate::error::LossReason;
     use crate::queue::NewNode;
-    use crate::session::generation::Operation;
-    use crate::session::leased_node::NodeWatch;
+    use crate::{SessionEvent, ZkMutex};
+    use zk_session::generation::{Folder, FolderWatch, Operation};
+    use zk_session::leased_node::NodeWatch;
     use zk_test_server::{Op, TestServer};
+
+    const SOON: Duration = Duration::from_secs(20);
 
     /// The waiter sleeps, as on a busy computer, until its session is lost and the next one is
     /// connected. No event can come on the old connection any more, so it must not go on waiting
@@ -565,5 +570,60 @@ mod tests {
         let behind = Operation::Exists { path: "/l" };
         assert_eq!(generation.call(behind, &Limit::NONE).err(), Some(CallError::NoNode));
         assert_eq!(server.count(Op::GetData.on("/l/quiet")), 0);
+    }
+
+    /// Ends the event loop's thread by a panic. The session is lost to the client, and lives on at the
+    /// server.
+    fn break_event_loop(session: &ZkSession) {
+        let notify = |_: Folder<'_>| -> bool { panic!("a defect") };
+        let generation = session.core().generation().unwrap();
+        generation.watch_folder(FolderWatch::new("/".to_owned(), Box::new(notify)));
+    }
+
+    /// The nodes in the queue, in their order.
+    fn queue(session: &ZkSession) -> Vec<String> {
+        let generation = session.core().generation().unwrap();
+        let listed = generation.children("/locks/orders", false, &Limit::NONE).unwrap();
+        let mut names: Vec<String> =
+            listed.children.names().into_iter().map(str::to_owned).collect();
+        names.sort_by_key(|name| name[name.len() - 10..].to_owned());
+        names
+    }
+
+    /// The session of a waiter is lost while its node still exists. That node is deleted with its own
+    /// session; in the next session the waiter makes another one.
+    #[test]
+    fn waiter_of_a_dead_event_loop_queues_again() {
+        let server = TestServer::start().unwrap();
+        // The old session outlives the test.
+        let [theirs, ours] = [(); 2].map(|()| {
+            let of = ZkSession::builder(server.connect_string());
+            of.session_timeout(Duration::from_secs(40)).connect().unwrap()
+        });
+        let [first, second] =
+            [&theirs, &ours].map(|session| ZkMutex::new(session, "/locks/orders").unwrap());
+        let guard = first.lock().unwrap();
+        let until_queued = |count: usize| {
+            let until = std::time::Instant::now() + SOON;
+            loop {
+                let names = queue(&theirs);
+                if names.len() == count {
+                    return names;
+                }
+                assert!(std::time::Instant::now() < until, "{names:?}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| second.lock().unwrap().path().to_owned());
+            let old = until_queued(2).remove(1);
+            break_event_loop(&ours);
+            let new = until_queued(3).remove(2);
+            let theirs = theirs.core().generation().unwrap();
+            let path = format!("/locks/orders/{old}");
+            theirs.call(Operation::Delete { path: &path, version: None }, &Limit::NONE).unwrap();
+            drop(guard);
+            assert_eq!(waiter.join().unwrap(), format!("/locks/orders/{new}"));
+        });
     }
 }

@@ -6,12 +6,12 @@ use super::held_state::REVOKE_MESSAGE;
 use super::request::query;
 use super::{Contender, Queue, name};
 use crate::error::{Error, Result};
-use crate::limit::Limit;
+use crate::path::lock_path;
 use crate::session::ZkSession;
-use crate::session::core::Core;
-use crate::session::generation::{CallError, Operation};
-use crate::session::path::lock_path;
-use crate::world;
+use zk_session::core::Core;
+use zk_session::generation::{CallError, Operation};
+use zk_session::limit::Limit;
+use zk_session::world;
 use zk_wire::path;
 
 impl Queue {

@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::WaitStrategy;
 use super::held_state::HoldBounds;
 use super::name::Layout;
-use crate::process::Process;
-use crate::session::core::Core;
-use crate::session::{Acl, ZkSession};
-use crate::world;
+use crate::session::ZkSession;
+use zk_session::Acl;
+use zk_session::core::Core;
+use zk_session::process::Process;
+use zk_session::world;
 
 /// The settings of a lock. `LockBuilder::settings` checks them.
 pub(crate) struct Settings {

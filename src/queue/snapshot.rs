@@ -11,12 +11,12 @@
 //! owner to let go. All else that is read never changes.
 
 use crate::error::Result;
-use crate::limit::Limit;
 use crate::queue::request::query;
-use crate::session::core::Core;
-use crate::session::generation::{CallError, Generation, Node, Operation, Reply};
-use crate::world::HashMap;
 use std::result::Result as StdResult;
+use zk_session::core::Core;
+use zk_session::generation::{CallError, Generation, Node, Operation, Reply};
+use zk_session::limit::Limit;
+use zk_session::world::HashMap;
 use zk_wire::path;
 
 /// At most so many nodes are read in one flight. All answers of a flight are due within T/6.

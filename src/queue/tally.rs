@@ -12,8 +12,8 @@ use super::HeldNode;
 use crate::error::{Error, LossReason, Result};
 use crate::observer::{EventQueue, LockEvent, LockLabel, WaitEnd, WaitOutcome};
 use crate::wait::Call;
-use crate::world::Instant;
-use crate::world::atomic::{AtomicU64, Ordering};
+use zk_session::world::Instant;
+use zk_session::world::atomic::{AtomicU64, Ordering};
 
 /// The numbers of one lock. Each lock gives them by `stats()`, a `ZkRwLock` by `read_stats()` and
 /// `write_stats()`; a multi-lock has none of its own. The counts begin with the first lock of the

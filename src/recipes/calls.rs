@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::limit::Limit;
 use crate::queue::settings::Settings;
 use crate::queue::tally::LockTally;
 use crate::queue::{Contender, Queue, Request};
 use crate::recipes::guard::Held;
-use crate::session::SessionState;
-use crate::session::core::Core;
 use crate::wait::{Call, Mode, Wait, until_got};
-use crate::world::thread::ThreadId;
+use zk_session::SessionState;
+use zk_session::core::Core;
+use zk_session::limit::Limit;
+use zk_session::world::thread::ThreadId;
 
 /// One way to take a lock: a mutex, one half of a read/write lock, a number of permits.
 pub(crate) trait Acquire: Send + Sync {
@@ -63,7 +63,7 @@ pub(crate) trait Acquire: Send + Sync {
     #[inline]
     fn check_process(&self) -> Result<()> {
         let settings = self.settings();
-        settings.process().check(self.op(), &settings.path)
+        Ok(settings.process().check(self.op(), &settings.path)?)
     }
 
     /// A thread that holds the lock already needs no limit, and most limits read the clock: so

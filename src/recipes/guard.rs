@@ -10,8 +10,8 @@ use crate::error::{Error, LossReason, Result};
 use crate::fencing::FencingToken;
 use crate::queue::RevokeSignal;
 use crate::queue::{EndBy, HeldNode, Release};
-use crate::session::LostSignal;
-use crate::world::{Instant, OnceLock};
+use zk_session::LostSignal;
+use zk_session::world::{Instant, OnceLock};
 
 /// The recipe's side of a guard: one hold. If a recipe counts guards by thread, the guards of one
 /// thread share a hold.

@@ -10,12 +10,13 @@ use crate::error::{Error, Result};
 use crate::local::registry::{self, LockKey, Shared};
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::observer::LockLabel;
+use crate::path::lock_path;
 use crate::queue::name::Layout;
 use crate::queue::settings::Settings;
 use crate::queue::tally::LockTally;
 use crate::queue::{HeldNode, Queue, WaitStrategy};
-use crate::session::path::lock_path;
-use crate::session::{Acl, ZkSession};
+use crate::session::ZkSession;
+use zk_session::Acl;
 
 /// ZooKeeper's limit for a whole request (`jute.maxbuffer`), less room for the path and the ACL.
 const MAX_DATA: usize = (1 << 20) - (8 << 10);
@@ -60,7 +61,7 @@ impl Settings {
     /// The counters of the lock. `recipe`: one of those of [`LockLabel::recipe`].
     pub(crate) fn tally(&self, recipe: &'static str) -> Arc<LockTally> {
         let label = LockLabel { recipe, name: self.name.clone(), path: self.path.clone() };
-        LockTally::new(label, self.session.core().events.clone())
+        LockTally::new(label, self.session.events.clone())
     }
 
     pub(crate) fn key(&self) -> LockKey {
@@ -171,8 +172,9 @@ impl<L> LockBuilder<L> {
             );
             return Err(Error::InvalidConfig { what: "node data", reason });
         }
-        if acl.len() > MAX_ACL {
-            let reason = format!("its entries take {} bytes, more than {MAX_ACL}", acl.len());
+        if acl.encoded_len() > MAX_ACL {
+            let reason =
+                format!("its entries take {} bytes, more than {MAX_ACL}", acl.encoded_len());
             return Err(Error::InvalidConfig { what: "ACL", reason });
         }
         if *acl == Acl::CreatorAll && !session.core().has_credentials() {

@@ -19,10 +19,10 @@ use crate::queue::{Callbacks, EndBy, HeldNode, Queue, Release, Request};
 use crate::recipes::calls::{Acquire, InQueue};
 use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::FORKED;
-use crate::session::SessionState;
-use crate::session::core::Core;
-use crate::world::thread::ThreadId;
-use crate::world::{Mutex, this_thread};
+use zk_session::SessionState;
+use zk_session::core::Core;
+use zk_session::world::thread::ThreadId;
+use zk_session::world::{Mutex, this_thread};
 
 /// One `ZkMutex` or `ZkRwLock`: the shared lock, and the settings of this user.
 pub(crate) struct ThreadLock {

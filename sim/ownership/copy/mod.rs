@@ -1,13 +1,10 @@
 //! A copy of the machine, with stand-ins for what the rest of the library gives it.
 
-pub(crate) mod clock;
-pub(crate) mod error;
-pub(crate) mod session;
-pub(crate) mod world;
+pub(crate) mod zk_session;
 
 use std::hash::{Hash, Hasher};
 
-use self::clock::BootTime;
+use zk_session::clock::BootTime;
 
 /// Two states are the same if they differ by a shift of time only.
 impl Hash for BootTime {

@@ -36,7 +36,7 @@ pub const ALL: &[Mutant] = &[
         edits: &[(
             "LocalQueue::pass",
             "match waiter.sender.try_send(Message::Turn(Some(handed)))",
-            "std::mem::forget((handed, waiter.sender));\n            match Ok::<(), crate::world::TrySendError<Message<H, S>>>(())",
+            "std::mem::forget((handed, waiter.sender));\n            match Ok::<(), zk_session::world::TrySendError<Message<H, S>>>(())",
         )],
         scenario: "local_lock::threads_hold_the_lock_one_at_a_time_and_hand_it_over",
         words: DEADLOCK,

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Serialize;
-use zk_mutex_simulated::observed::{self, News, Observed};
+use zk_mutex_simulated::observed::{self, News, Observed, SessionNews};
 use zk_mutex_simulated::{FencingToken, Held, LossReason, RevokeSignal};
 use zk_sim_runtime::library::this_thread;
 use zk_sim_runtime::thread::ThreadId;
@@ -278,16 +278,20 @@ impl Observer {
                     seen.released.entry(thread).and_modify(|all| all.push(hold));
                     None
                 }
-                News::Attached { session, epoch } => {
+            }));
+        });
+        let observer = self.clone();
+        observed::watch_sessions(move |news| {
+            let Some(process) = this_process() else { return };
+            observer.seen(|seen| match news {
+                SessionNews::Attached { session, epoch } => {
                     seen.newest_session.insert(process, session);
                     seen.sessions.insert(session, Session { process, epoch: Some(epoch) });
-                    None
                 }
-                News::Detached { session } => {
+                SessionNews::Detached { session } => {
                     seen.sessions.insert(session, Session { process, epoch: None });
-                    None
                 }
-            }));
+            });
         });
         let observer = self.clone();
         servers.on_expired(move |session| report(observer.seen(|seen| seen.expired(session))));

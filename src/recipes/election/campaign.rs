@@ -9,23 +9,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::leadership::{HeldTerm, Leadership};
-use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
-use crate::limit::{Ended, Limit};
 use crate::local::registry::Shared;
-use crate::process::Process;
 use crate::queue::name::{self, Kind};
 use crate::queue::request::error;
 use crate::queue::settings::Settings;
 use crate::queue::tally::{CallTally, LockTally};
 use crate::queue::{Callbacks, HeldNode, Queue, Request, rule};
 use crate::recipes::calls::InQueue;
-use crate::session::core::Core;
-use crate::session::generation::CallError;
-use crate::session::retry::Retry;
 use crate::wait::{Call, Mode, until_got};
-use crate::world::{HashSet, Instant, Mutex, never};
+use zk_session::cancel::CancelToken;
+use zk_session::core::Core;
+use zk_session::generation::CallError;
+use zk_session::limit::{Ended, Limit};
+use zk_session::process::Process;
+use zk_session::retry::Retry;
+use zk_session::world::{HashSet, Instant, Mutex, never};
 
 /// The first pause between two checks of a node whose create may still be on its way; each further
 /// pause is twice as long.
@@ -214,8 +214,8 @@ impl CreatedNodes {
             // acknowledged, most earlier deletes are done; the loop checks that.
             match core.connected("leave", path, limit, &retry) {
                 Ok(generation) => drop(generation.prove(limit)),
-                Err(Error::Closed { .. }) => return Ok(()),
-                Err(e) => return Err(e),
+                Err(zk_session::Error::Closed { .. }) => return Ok(()),
+                Err(e) => return Err(e.into()),
             }
             if limit.is_past() {
                 return Err(error("leave", path.clone(), CallError::ConnectionLoss));
@@ -233,7 +233,7 @@ impl CreatedNodes {
 mod tests {
     use super::*;
     use crate::ZkSession;
-    use crate::session::generation::Removal;
+    use zk_session::generation::Removal;
     use zk_test_server::{Op, TestServer};
 
     /// An earlier node of the candidate is still to be deleted when it makes the next one. `leave`

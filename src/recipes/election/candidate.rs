@@ -11,11 +11,11 @@ use super::event::ElectionEvent;
 use super::leadership::Leadership;
 use super::state::CandidateState;
 use crate::error::{Cause, Error, Result};
-use crate::limit::Limit;
-use crate::session::SessionState;
 use crate::wait::{Call, Mode, Wait, until_got};
-use crate::world::thread::JoinHandle;
-use crate::world::{LazyLock, Mutex, Receiver, bounded, spawn_own};
+use zk_session::SessionState;
+use zk_session::limit::Limit;
+use zk_session::world::thread::JoinHandle;
+use zk_session::world::{LazyLock, Mutex, Receiver, bounded, spawn_own};
 
 /// The events of a parent's candidate in a forked child: there are none.
 static ENDED: LazyLock<Receiver<ElectionEvent>> = LazyLock::new(|| bounded(0).1);

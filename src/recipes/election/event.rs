@@ -2,7 +2,7 @@
 
 use crate::error::{Error, LossReason};
 use crate::fencing::FencingToken;
-use crate::world::{Mutex, Receiver, Sender, TrySendError, bounded};
+use zk_session::world::{Mutex, Receiver, Sender, TrySendError, bounded};
 
 /// An event of a candidate. [`ZkCandidate::events`](crate::ZkCandidate::events) gives them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,13 +18,13 @@ use self::campaign::{Campaign, SharedElection};
 pub use self::candidate::ZkCandidate;
 pub use self::event::ElectionEvent;
 pub use self::leadership::Leadership;
-use crate::cancel::CancelToken;
 use crate::error::Result;
 use crate::queue::Queue;
 use crate::queue::settings::Settings;
 use crate::recipes::calls::{InQueue, contender_calls};
 use crate::recipes::settings::{LockBuilder, Recipe};
 use crate::session::ZkSession;
+use zk_session::cancel::CancelToken;
 
 /// An election over ZooKeeper: of all candidates in all processes, one leads at a time.
 ///

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use super::campaign::{Campaign, CreatedNodes};
 use super::event::{ElectionEvent, Events};
 use super::leadership::Leadership;
-use crate::cancel::CancelToken;
 use crate::error::{Error, LossReason, Result};
-use crate::limit::{Ended, Limit};
 use crate::queue::end_of_time;
-use crate::session::SessionState;
-use crate::session::notifier::{EventMask, Notifier, WatchRegistry};
 use crate::wait::{Call, Mode};
-use crate::world::{Instant, Mutex};
+use zk_session::SessionState;
+use zk_session::cancel::CancelToken;
+use zk_session::limit::{Ended, Limit};
+use zk_session::notifier::{EventMask, Notifier, WatchRegistry};
+use zk_session::world::{Instant, Mutex};
 
 /// The state of one candidate.
 pub(super) struct CandidateState {

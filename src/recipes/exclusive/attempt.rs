@@ -8,21 +8,21 @@ use std::result::Result as StdResult;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::limit::Limit;
 use crate::queue::name::NodeKey;
 use crate::queue::request::until_done;
 use crate::queue::settings::Settings;
 use crate::queue::{
     Callbacks, HeldNode, NewNode, OnLoss, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, rule,
 };
-use crate::session::acl::Acl;
-use crate::session::generation::{CallError, CreateMode, Generation, Operation, Removal};
-use crate::session::lease::Refused;
-use crate::session::leased_node::NodeWatch;
-use crate::session::nonce;
-use crate::session::notifier::{EventMask, Notifier};
 use crate::wait::Mode;
-use crate::world::HashSet;
+use zk_session::acl::Acl;
+use zk_session::generation::{CallError, CreateMode, Generation, Operation, Removal};
+use zk_session::lease::Refused;
+use zk_session::leased_node::NodeWatch;
+use zk_session::limit::Limit;
+use zk_session::nonce;
+use zk_session::notifier::{EventMask, Notifier};
+use zk_session::world::HashSet;
 use zk_wire::path;
 
 const GONE: u8 = 1;

@@ -6,7 +6,6 @@ use std::sync::{Arc, Weak};
 
 use super::attempt;
 use crate::error::{Error, Result};
-use crate::limit::Limit;
 use crate::local::queue::{LocalQueue, Wants};
 use crate::local::registry::Shared;
 use crate::local::self_deadlock::SelfDeadlockDetector;
@@ -17,11 +16,12 @@ use crate::queue::{Callbacks, Contender, EndBy, HeldNode, OnLoss, Release, Reque
 use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::FORKED;
-use crate::session::acl::Acl;
-use crate::session::generation::CallError;
-use crate::session::nonce;
-use crate::world::thread::ThreadId;
-use crate::world::{Mutex, thread};
+use zk_session::acl::Acl;
+use zk_session::generation::CallError;
+use zk_session::limit::Limit;
+use zk_session::nonce;
+use zk_session::world::thread::ThreadId;
+use zk_session::world::{Mutex, thread};
 
 /// Threads neither hand this lock over nor share it: a turn carries nothing.
 type Turns = LocalQueue<Infallible, Infallible>;

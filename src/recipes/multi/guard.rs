@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::error::{Error, LossReason, Result};
 use crate::fencing::FencingToken;
 use crate::recipes::guard::{Held, StaysOnItsThread};
-use crate::session::LostSignal;
-use crate::world::Instant;
+use zk_session::LostSignal;
+use zk_session::world::Instant;
 
 /// A hold of a [`ZkMultiLock`](crate::ZkMultiLock): of all its members together. All of them are
 /// released when the guard is dropped, the last taken first.

@@ -15,10 +15,10 @@ use std::time::Duration;
 pub use self::guard::ZkMultiGuard;
 pub use self::member::Member;
 use crate::error::{Error, Result};
-use crate::limit::Limit;
 use crate::recipes::calls::lock_calls;
 use crate::wait::{Call, Mode, Wait, until_got};
-use crate::world::thread;
+use zk_session::limit::Limit;
+use zk_session::world::thread;
 
 /// Several locks as one: a guard holds all of them, or the call holds none.
 ///

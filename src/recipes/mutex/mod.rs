@@ -6,9 +6,9 @@
 use crate::recipes::calls::{Acquire, InQueue, contender_calls, lock_at_a_path, lock_calls};
 use crate::recipes::guard::guard;
 use crate::recipes::thread_lock::{ThreadLock, Way};
-use crate::world::thread;
 #[cfg(doc)]
 use crate::{Contender, LockBuilder};
+use zk_session::world::thread;
 
 /// A mutual exclusion lock over ZooKeeper, re-entrant per thread.
 ///

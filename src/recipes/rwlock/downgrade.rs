@@ -3,15 +3,15 @@
 //! stands, and only then the write node is deleted. A contender that waits for the write waits for
 //! the read too, because both have one number.
 
-use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::queue::contender_node::ContenderNode;
 use crate::queue::name::{self, Kind};
 use crate::queue::request::failure;
 use crate::queue::rule;
 use crate::queue::{Callbacks, HeldNode, Queue, Request};
-use crate::session::generation::{CallError, CreateMode, create_contender};
-use crate::session::lease::Refused;
+use zk_session::clock::BootTime;
+use zk_session::generation::{CallError, CreateMode, create_contender};
+use zk_session::lease::Refused;
 use zk_wire::path;
 
 impl Queue {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::permits::{self, Count, Permits};
 use crate::error::{Cause, Error, Result};
-use crate::limit::Limit;
 use crate::local::lock::LocalLock;
 use crate::local::registry::Shared;
 use crate::queue::name::Kind;
@@ -16,8 +15,9 @@ use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
 use crate::session::ZkSession;
 use crate::wait::Mode;
-use crate::world::Instant;
-use crate::world::atomic::{AtomicBool, Ordering};
+use zk_session::limit::Limit;
+use zk_session::world::Instant;
+use zk_session::world::atomic::{AtomicBool, Ordering};
 use zk_wire::path;
 
 /// One user's semaphore: the shared one, and the settings of this user.

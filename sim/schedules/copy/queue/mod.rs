@@ -11,8 +11,8 @@ pub(crate) use self::held_node::{EndBy, HeldNode, NewNode, Release};
 pub(crate) use self::held_state::{HoldBounds, OnLoss};
 pub(crate) use self::request::{Callbacks, Request};
 use crate::error::Result;
-use crate::session::generation::Removal;
-use crate::session::leased_node::NodeWatch;
+use zk_session::generation::Removal;
+use zk_session::leased_node::NodeWatch;
 
 pub struct Queue(String);
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::name::NodeKey;
 use super::settings::Settings;
 use crate::error::{Cause, Error, Result};
-use crate::limit::Limit;
-use crate::session::Core;
-use crate::session::generation::CallError;
+use zk_session::limit::Limit;
+use zk_session::Core;
+use zk_session::generation::CallError;
 use crate::queue::OnLoss;
 use crate::wait::{Call, Mode};
-use crate::world::Instant;
+use zk_session::world::Instant;
 
 pub struct Request<'a> {
     pub call: &'a Call,

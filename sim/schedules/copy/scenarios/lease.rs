@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize; // notes
 use std::time::Duration;
 
-use crate::clock::BootTime;
-use crate::error::LossReason;
-use crate::session::notifier::{Notifier, EventMask};
-use crate::session::generation::{Generation, SPAN, T};
-use crate::session::leased_node::{LeasedNode, Listener, LostSignal, NodeWatch};
-use crate::session::lease::Refused;
-use crate::world::atomic::{AtomicBool, Ordering};
-use crate::world::{advance, explore, explore_up_to, spawn};
+use zk_session::clock::BootTime;
+use zk_session::error::LossReason;
+use zk_session::notifier::{Notifier, EventMask};
+use zk_session::generation::{Generation, SPAN, T};
+use zk_session::leased_node::{LeasedNode, Listener, LostSignal, NodeWatch};
+use zk_session::lease::Refused;
+use zk_session::world::atomic::{AtomicBool, Ordering};
+use zk_session::world::{advance, explore, explore_up_to, spawn};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -47,7 +47,7 @@ impl Stage {
         let on_loss = move || {
             note.fetch_add(1, Ordering::Relaxed);
         };
-        let hold = LeasedNode::new("/l/n".to_owned(), 0, NodeWatch::Unset, Box::new(on_loss));
+        let hold = LeasedNode::new("/l/n".to_owned(), 0, NodeWatch::Unset, Arc::new(on_loss));
         assert_eq!(session.lease.grant(&hold, start), Ok(()));
         Arc::new(Stage { session, hold, start, told })
     }
@@ -240,7 +240,7 @@ pub fn a_hold_that_is_granted_while_the_session_ends_is_lost() {
             let session = session.clone();
             spawn(move || session.lease.end(LossReason::SessionExpired))
         };
-        let hold = LeasedNode::new("/l/n".to_owned(), 0, NodeWatch::Unset, Box::new(|| ()));
+        let hold = LeasedNode::new("/l/n".to_owned(), 0, NodeWatch::Unset, Arc::new(|| ()));
         let granted = session.lease.grant(&hold, BootTime::now());
         event.join().unwrap();
         match granted {
@@ -261,7 +261,7 @@ pub fn a_renewal_while_the_session_ends_grants_nothing() {
         };
         let now = BootTime::now();
         stage.session.proven(now, now);
-        let hold = LeasedNode::new("/l/m".to_owned(), 0, NodeWatch::Unset, Box::new(|| ()));
+        let hold = LeasedNode::new("/l/m".to_owned(), 0, NodeWatch::Unset, Arc::new(|| ()));
         let granted = stage.session.lease.grant(&hold, now);
         event.join().unwrap();
         assert!(!stage.is_held() && (granted.is_err() || hold.loss().is_some()), "a hold was granted although the session has ended");
@@ -281,7 +281,7 @@ pub fn a_node_that_is_deleted_while_it_becomes_a_hold_is_lost() {
             let session = session.clone();
             spawn(move || session.deletion_seen("/l/n"))
         };
-        let hold = LeasedNode::new("/l/n".to_owned(), 0, NodeWatch::Unset, Box::new(|| ()));
+        let hold = LeasedNode::new("/l/n".to_owned(), 0, NodeWatch::Unset, Arc::new(|| ()));
         assert_eq!(session.lease.grant(&hold, BootTime::now()), Ok(()));
         if notifier.events() & GONE != 0 {
             session.lease.node_deleted("/l/n", BootTime::now());

@@ -5,17 +5,17 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex}; // notes
 use std::time::Duration;
 
-use crate::clock::BootTime;
+use zk_session::clock::BootTime;
 use crate::local::lock::LocalLock;
-use crate::limit::Limit;
+use zk_session::limit::Limit;
 use crate::queue::name::Kind;
 use crate::queue::settings::Settings;
 use crate::queue::{EndBy, HeldNode, Queue, Request};
 use crate::session::ZkSession;
-use crate::session::generation::{Folder, Generation, SPAN};
+use zk_session::generation::{Folder, Generation, SPAN};
 use crate::queue::HoldBounds;
 use crate::wait::{Call, Mode};
-use crate::world::{HashSet, JoinHandle, advance, explore_up_to, spawn};
+use zk_session::world::{HashSet, JoinHandle, advance, explore_up_to, spawn};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limit::{Ended, Limit};
-use crate::session::notifier::{EventMask, LazyRegistration, Notifier, WatchRegistry};
-use crate::world::atomic::{AtomicBool, Ordering};
-use crate::world::{Instant, advance, explore_up_to, spawn};
+use zk_session::limit::{Ended, Limit};
+use zk_session::notifier::{EventMask, LazyRegistration, Notifier, WatchRegistry};
+use zk_session::world::atomic::{AtomicBool, Ordering};
+use zk_session::world::{Instant, advance, explore_up_to, spawn};
 
 /// How often a thread that could continue loses the processor.
 const BOUND: Option<usize> = Some(3);

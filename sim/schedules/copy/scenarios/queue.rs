@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::cancel::CancelToken;
-use crate::limit::Limit;
+use zk_session::cancel::CancelToken;
+use zk_session::limit::Limit;
 use crate::local::queue::{TurnOutcome, TurnPhase, LocalQueue, Wants};
 use crate::queue::name::NodeKey;
-use crate::world::{Instant, advance, atomic, explore_up_to, spawn};
+use zk_session::world::{Instant, advance, atomic, explore_up_to, spawn};
 
 const SECOND: Duration = Duration::from_secs(1);
 

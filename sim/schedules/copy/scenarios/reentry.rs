@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::local::reentry::{Guards, Reentry};
-use crate::world::{explore_up_to, spawn, this_thread};
+use zk_session::world::{explore_up_to, spawn, this_thread};
 
 /// How often a thread that could continue loses the processor.
 const BOUND: Option<usize> = Some(3);

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::cancel::CancelToken;
-use crate::limit::{Ended, Limit};
-use crate::signal::{Once, Signal};
-use crate::world::{bounded, explore, spawn};
+use zk_session::cancel::CancelToken;
+use zk_session::limit::{Ended, Limit};
+use zk_session::signal::{Once, Signal};
+use zk_session::world::{bounded, explore, spawn};
 
 fn is_ready<T: Copy>(signal: &Signal<T>) -> bool {
     signal.receiver().try_recv().is_err_and(|e| e.is_disconnected())
@@ -26,7 +26,7 @@ pub fn a_signal_that_is_ready_has_its_value() {
 
 pub fn of_two_values_the_first_counts_for_everybody() {
     explore(|| {
-        let (once, signal) = (Arc::new(Once::new()), Signal::new());
+        let (once, signal) = (Arc::new(Once::default()), Signal::new());
         once.join(&signal);
         let other = {
             let once = once.clone();
@@ -43,7 +43,7 @@ pub fn of_two_values_the_first_counts_for_everybody() {
 
 pub fn a_signal_that_joins_while_it_happens_is_raised() {
     explore(|| {
-        let (once, signal) = (Arc::new(Once::new()), Signal::new());
+        let (once, signal) = (Arc::new(Once::default()), Signal::new());
         let other = {
             let once = once.clone();
             spawn(move || once.happen(1))
@@ -57,7 +57,7 @@ pub fn a_signal_that_joins_while_it_happens_is_raised() {
 
 pub fn a_signal_that_has_parted_changes_no_more() {
     explore(|| {
-        let (once, signal) = (Arc::new(Once::new()), Signal::new());
+        let (once, signal) = (Arc::new(Once::default()), Signal::new());
         once.join(&signal);
         let other = {
             let once = once.clone();

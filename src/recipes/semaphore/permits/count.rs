@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::limit::Limit;
 use crate::queue::MakeNode;
-use crate::session::acl::Acl;
-use crate::session::generation::{CallError, CreateMode, Generation, Node, Operation};
-use crate::world::atomic::{AtomicBool, AtomicU32, Ordering};
+use zk_session::acl::Acl;
+use zk_session::generation::{CallError, CreateMode, Generation, Node, Operation};
+use zk_session::limit::Limit;
+use zk_session::world::atomic::{AtomicBool, AtomicU32, Ordering};
 use zk_wire::path;
 
 /// Longer data is no number that a client wrote for a semaphore.

@@ -12,15 +12,15 @@ use std::sync::Arc;
 
 pub(crate) use self::count::Count;
 use crate::error::{Error, Result};
-use crate::limit::Limit;
 use crate::queue::contender_node::ContenderNode;
 use crate::queue::request::until_done;
 use crate::queue::snapshot::Children;
 use crate::queue::{Contender, Request, Step, Stop, name, query};
-use crate::session::acl::Acl;
-use crate::session::core::Core;
-use crate::session::generation::{Answers, CallError, Generation, Listing, Node, Operation, Reply};
-use crate::world::HashSet;
+use zk_session::acl::Acl;
+use zk_session::core::Core;
+use zk_session::generation::{Answers, CallError, Generation, Listing, Node, Operation, Reply};
+use zk_session::limit::Limit;
+use zk_session::world::HashSet;
 use zk_wire::path;
 
 /// The permits' folder at the server, below the semaphore's node.

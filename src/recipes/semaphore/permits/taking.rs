@@ -16,9 +16,9 @@ use crate::queue::name::{self, Layout};
 use crate::queue::{
     Callbacks, HeldNode, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, rule,
 };
-use crate::session::generation::{CallError, CreateMode, Generation, Reply, create_contender};
-use crate::session::notifier::{EventMask, Notifier, WatchRegistry};
 use crate::wait::Mode;
+use zk_session::generation::{CallError, CreateMode, Generation, Reply, create_contender};
+use zk_session::notifier::{EventMask, Notifier, WatchRegistry};
 use zk_wire::path;
 
 const PERMITS: u8 = 1;

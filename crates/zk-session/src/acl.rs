@@ -1,0 +1,176 @@
+//! The access control list of the nodes that a lock creates.
+
+use std::fmt;
+use std::ops::{BitOr, BitOrAssign};
+
+use zk_wire::record::Writer;
+
+/// The access control list of a lock's nodes, and of the parents that are created for it.
+///
+/// See ZooKeeper's programmer's guide, "ZooKeeper access control using ACLs". Parents that exist
+/// already keep their ACL.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Acl {
+    /// Everybody may do everything, as Curator and kazoo have it (`OPEN_ACL_UNSAFE`).
+    #[default]
+    Open,
+    /// Only clients with the credentials of this session may do anything (`CREATOR_ALL_ACL`). The
+    /// session needs [`SessionBuilder::auth`](crate::SessionBuilder::auth): without it the lock is
+    /// refused when it is built.
+    CreatorAll,
+    /// These entries.
+    ///
+    /// All sessions that use a lock need `READ`, `CREATE` and `DELETE` on its znodes. If a session
+    /// may create and not delete, its lock ends only with the session. A client needs `WRITE` to
+    /// ask a holder to release its lock, and a semaphore needs it to set its number of permits.
+    /// `ADMIN` is never needed.
+    ///
+    /// Give the sessions of a [`ZkExclusiveLock`](crate::ZkExclusiveLock) `WRITE`, too: all holders
+    /// use one node name, and a release writes to the node before it deletes it, so that the delete
+    /// cannot hit the node of the next holder. Without `WRITE` it can, if a server forwards the
+    /// delete late, after the session has moved to another server and sent it again: then two
+    /// guards are valid until the event of the deletion arrives.
+    ///
+    /// The server refuses a list that is empty, or has an entry of an unknown scheme, or has an
+    /// entry of the scheme `auth` if the session has no [`auth`](crate::SessionBuilder::auth). Then
+    /// the call on the lock ends with [`Error::Server`](crate::Error::Server) and creates nothing.
+    /// A list of more than 3 KiB is refused when the lock is built.
+    ///
+    /// ```no_run
+    /// # fn main() -> zk_mutex::Result<()> {
+    /// use zk_mutex::{Acl, AclEntry, Permissions, ZkMutex, ZkSession};
+    ///
+    /// let session = ZkSession::builder("zk1:2181").auth("digest", "orders:secret").connect()?;
+    /// let acl = Acl::Custom(vec![
+    ///     AclEntry::new(Permissions::ALL, "auth", ""),
+    ///     AclEntry::new(Permissions::READ, "ip", "10.0.0.0/8"), // operators may read
+    /// ]);
+    /// let mutex = ZkMutex::builder(&session, "/locks/orders").acl(acl).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    Custom(Vec<AclEntry>),
+}
+
+/// One entry of an access control list: the clients with this identity may do this.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct AclEntry {
+    /// What the clients may do.
+    pub permissions: Permissions,
+    /// How a client proves its identity: `world`, `auth`, `digest`, `ip`, `x509`, or a scheme that a
+    /// plug-in of the servers adds.
+    pub scheme: String,
+    /// The identity, in the form that the scheme has for it.
+    pub id: String,
+}
+
+impl AclEntry {
+    /// The clients with this identity may do this. See [`Acl::Custom`] for an example.
+    pub fn new(permissions: Permissions, scheme: impl Into<String>, id: impl Into<String>) -> Self {
+        AclEntry { permissions, scheme: scheme.into(), id: id.into() }
+    }
+}
+
+/// What an [`AclEntry`] allows. `|` puts permissions together:
+/// `Permissions::READ | Permissions::CREATE`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Permissions(u8);
+
+impl Permissions {
+    /// To read the node's data, and the list of its children.
+    pub const READ: Permissions = Permissions(1);
+    /// To set the node's data.
+    pub const WRITE: Permissions = Permissions(2);
+    /// To create children of the node.
+    pub const CREATE: Permissions = Permissions(4);
+    /// To delete children of the node.
+    pub const DELETE: Permissions = Permissions(8);
+    /// To set the node's access control list.
+    pub const ADMIN: Permissions = Permissions(16);
+    /// All of these.
+    pub const ALL: Permissions = Permissions(31);
+}
+
+impl BitOr for Permissions {
+    type Output = Permissions;
+
+    fn bitor(self, other: Permissions) -> Permissions {
+        Permissions(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Permissions {
+    fn bitor_assign(&mut self, other: Permissions) {
+        *self = *self | other;
+    }
+}
+
+impl fmt::Debug for Permissions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = ["READ", "WRITE", "CREATE", "DELETE", "ADMIN"];
+        let own = names.iter().enumerate().filter(|(bit, _)| self.0 >> bit & 1 == 1);
+        f.write_str(&own.map(|(_, name)| *name).collect::<Vec<_>>().join(" | "))
+    }
+}
+
+impl Acl {
+    /// Appends the list to a request.
+    pub(super) fn encode(&self, w: Writer) -> Writer {
+        let entry = |w: Writer, permissions: Permissions, scheme: &str, id: &str| {
+            w.i32(permissions.0.into()).buffer(scheme.as_bytes()).buffer(id.as_bytes())
+        };
+        match self {
+            Acl::Open => entry(w.i32(1), Permissions::ALL, "world", "anyone"),
+            Acl::CreatorAll => entry(w.i32(1), Permissions::ALL, "auth", ""),
+            Acl::Custom(entries) => {
+                let w = w.i32(i32::try_from(entries.len()).unwrap_or(i32::MAX));
+                entries.iter().fold(w, |w, e| entry(w, e.permissions, &e.scheme, &e.id))
+            }
+        }
+    }
+
+    /// How many bytes of a request the list takes.
+    pub fn encoded_len(&self) -> usize {
+        self.encode(Writer::bare()).frame().len() - Writer::bare().frame().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zk_wire::record::Reader;
+
+    #[test]
+    fn custom_entries_go_out_as_they_are() {
+        let all = [
+            Permissions::READ,
+            Permissions::WRITE,
+            Permissions::CREATE,
+            Permissions::DELETE,
+            Permissions::ADMIN,
+        ];
+        for number in 1..=31 {
+            let mut chosen = (0..5).filter(|bit| number >> bit & 1 == 1).map(|bit| all[bit]);
+            let mut permissions = chosen.next().unwrap();
+            chosen.for_each(|one| permissions |= one);
+            assert_eq!(permissions == Permissions::ALL, number == 31);
+            let acl = Acl::Custom(vec![AclEntry::new(permissions, "ip", "10.0.0.1")]);
+            let frame = acl.encode(Writer::bare()).frame();
+            let mut r = Reader::new(&frame[4..]);
+            let entry = (r.i32(), r.i32(), r.string(), r.string());
+            assert_eq!(entry, (Ok(1), Ok(number), Ok("ip"), Ok("10.0.0.1")));
+            assert_eq!(acl.encoded_len(), frame.len() - 4);
+        }
+        assert_eq!(Acl::Custom(Vec::new()).encoded_len(), 4);
+    }
+
+    #[test]
+    fn permissions_are_shown_by_their_names() {
+        let some = Permissions::CREATE | Permissions::READ;
+        assert_eq!(format!("{some:?}"), "READ | CREATE");
+        let all = format!("{:?}", Permissions::ALL);
+        assert_eq!(all, "READ | WRITE | CREATE | DELETE | ADMIN");
+    }
+}

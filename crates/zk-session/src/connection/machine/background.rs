@@ -1,0 +1,426 @@
+//! Background operations: deletes that must happen, and watches on held nodes and on lists of
+//! children.
+//!
+//! They belong to the connection, because they outlive their callers: no caller waits for a
+//! release, and an abandoned create has no caller left. A delete is sent again on each connection
+//! until it is acknowledged or the session is gone at the server. So no node is orphaned.
+
+use super::late::LateCreates;
+use super::removal::{RemovalNext, late_bound};
+use super::requests::is_uncertain;
+use super::*;
+use crate::connection::codec::{CallError, Operation, Reply};
+use crate::error::TOO_LONG_ADVICE;
+use crate::world::HashMap;
+
+/// One background operation.
+pub(crate) enum Task {
+    /// Delete a node of ours.
+    Remove(Removal),
+    /// Delete this folder if it is empty and still ours. This is tried once, whatever the answers
+    /// are. `is_ours`: a look has shown that it is.
+    Prune { path: String, is_ours: bool },
+    /// Watch a held node.
+    Watch(WatchedNode),
+    /// List the children of the node at this path with a watch.
+    WatchFolder(String),
+    /// List a directory behind a write: a create whose answer was lost may have been done late.
+    LookAgain { dir: String },
+}
+
+struct TaskEntry {
+    task: Task,
+    /// The numbers of the callers that wait for the outcome of a removal.
+    awaited_by: Vec<u64>,
+    not_before: BootTime,
+    warned: bool,
+}
+
+/// The pause after a refusal, as a number of usual pauses. It is long, because somebody must change
+/// an ACL before another try can succeed.
+const REFUSED_PAUSES: u32 = 8;
+
+/// About how many refused removals are tried again in each T. A program may take and release locks
+/// for days in a folder where it must not delete: if each of its nodes were tried again in each T,
+/// these deletes would leave no time for those of other locks.
+const REFUSED_AT_ONCE: u32 = 64;
+
+/// The pause after an answer that was longer than a frame may be, as a number of usual pauses. Each
+/// try costs the connection megabytes, and somebody must delete children or data before one can
+/// succeed.
+const TOO_LONG_PAUSES: u32 = 64;
+
+#[derive(Default)]
+pub(super) struct Background {
+    next: u64,
+    all: HashMap<u64, TaskEntry>,
+    /// The tasks to send, by the time before which each is not sent.
+    waiting: BTreeSet<(BootTime, u64)>,
+    /// The ids of our own nodes that are to be deleted and may still exist. The set is copied only
+    /// if a caller still has an earlier state of it.
+    pub(super) pending: Arc<HashSet<String>>,
+    /// The creates without an answer that have made no node so far, and that may still be done.
+    pub(super) late: LateCreates,
+    /// The czxids of the nodes with a common name whose creates were acknowledged last, by path.
+    /// Each stays until a removal has shown that its node is gone.
+    pub(super) acknowledged: HashMap<String, i64>,
+}
+
+impl Background {
+    /// Adds a task. For a removal, the caller with the number `awaited_by` hears of the outcome.
+    fn add(&mut self, task: Task, awaited_by: Option<u64>, now: BootTime) {
+        if let Task::Remove(removal) = &task {
+            if self.joins_earlier(removal, awaited_by) {
+                return;
+            }
+            self.expect(&removal.id);
+        }
+        self.next += 1;
+        let awaited_by = Vec::from_iter(awaited_by);
+        let entry = TaskEntry { task, awaited_by, not_before: now, warned: false };
+        self.requeue(self.next, entry, now);
+    }
+
+    /// Whether an earlier removal of the same node is under way, and other clients use the node's
+    /// name too. If so, the caller of this removal waits for the earlier one. (The library deletes
+    /// the node of a lock that is held too long. The holder may drop its guard meanwhile.)
+    ///
+    /// With two removals, each could read that the node is ours before the first deletes it. Then
+    /// another client could make its own node before the second delete arrives. The second delete
+    /// would hit that node, and a third client would get the lock while the other still holds it.
+    fn joins_earlier(&mut self, removal: &Removal, awaited_by: Option<u64>) -> bool {
+        if removal.is_named() || !self.pending.contains(&removal.id) {
+            return false;
+        }
+        let is_earlier = |entry: &&mut TaskEntry| matches!(&entry.task, Task::Remove(earlier) if earlier.id == removal.id);
+        let earlier = self.all.values_mut().find(is_earlier);
+        earlier.map(|earlier| earlier.awaited_by.extend(awaited_by)).is_some()
+    }
+
+    /// Removes a node for which no caller waits.
+    pub(super) fn remove(&mut self, removal: Removal, now: BootTime) {
+        self.add(Task::Remove(removal), None, now);
+    }
+
+    /// A create without a caller may make the node with this id.
+    pub(super) fn expect(&mut self, id: &str) {
+        Arc::make_mut(&mut self.pending).insert(id.to_owned());
+    }
+
+    /// Removes the node of a create whose caller does not get it, now that the answer is there or
+    /// lost.
+    pub(super) fn settle(
+        &mut self,
+        removal: Removal,
+        answer: &Result<Reply, CallError>,
+        now: BootTime,
+    ) {
+        match answer {
+            Ok(Reply::Created(path, czxid)) => self.remove(removal.made(path, *czxid), now),
+            Err(e) if !is_uncertain(e) => self.gone(&removal.id),
+            _ => self.remove(removal, now),
+        }
+    }
+
+    /// The node with this id does not exist any more.
+    fn gone(&mut self, id: &str) {
+        if self.pending.contains(id) {
+            Arc::make_mut(&mut self.pending).remove(id);
+        }
+    }
+
+    /// The node of this removal does not exist any more. So nobody reads its czxid any more, and a
+    /// session that takes locks at ever new paths does not remember them all.
+    fn forget_acknowledged(&mut self, removal: &Removal) {
+        if removal.czxid().is_some_and(|czxid| self.acknowledged.get(&removal.path) == Some(&czxid))
+        {
+            self.acknowledged.remove(&removal.path);
+        }
+    }
+
+    #[cfg(zk_sim)]
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Takes the tasks to send now.
+    fn due(&mut self, now: BootTime) -> Vec<u64> {
+        let later = self.waiting.split_off(&(now, u64::MAX));
+        std::mem::replace(&mut self.waiting, later).into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// The time at which the next delayed task is due.
+    pub(super) fn next_time(&self) -> Option<BootTime> {
+        self.waiting.first().map(|(not_before, _)| *not_before)
+    }
+
+    fn requeue(&mut self, id: u64, mut entry: TaskEntry, not_before: BootTime) {
+        entry.not_before = not_before;
+        self.all.insert(id, entry);
+        self.waiting.insert((not_before, id));
+    }
+
+    /// Forgets the creates that cannot be done any more, once this connection has looked for their
+    /// nodes. (A server may have done one of them while there was no connection. If the outage has
+    /// lasted beyond the time of the create, and the session lives, only this look finds the node.)
+    pub(super) fn forget_late(&mut self, now: BootTime) {
+        let is_look = |entry: &TaskEntry| matches!(entry.task, Task::LookAgain { .. });
+        if self.late.is_empty() || self.all.values().any(is_look) {
+            return;
+        }
+        for id in self.late.take_past(now) {
+            self.gone(&id);
+        }
+    }
+
+    /// The connection is gone: each removal begins anew on the next connection.
+    pub(super) fn cut(&mut self, now: BootTime) {
+        self.all.retain(|_, entry| {
+            // Watches are not sent again: on the next connection the lease asks for them anew.
+            let Task::Remove(removal) = &mut entry.task else { return false };
+            removal.restart();
+            // A refused removal keeps its pause: another connection would bring the same answer.
+            if !entry.warned {
+                entry.not_before = now;
+            }
+            true
+        });
+        for dir in self.late.dirs() {
+            self.add(Task::LookAgain { dir }, None, now);
+        }
+        self.waiting = self.all.iter().map(|(id, entry)| (entry.not_before, *id)).collect();
+    }
+
+    /// The session ends, and with it every node that was to be deleted.
+    pub(super) fn drop_all(&mut self) {
+        self.all.clear();
+        self.waiting.clear();
+        self.late = LateCreates::default();
+    }
+}
+
+impl Machine {
+    /// Takes a background operation, unless the session is lost.
+    pub(crate) fn add_task(&mut self, task: Task, now: BootTime) {
+        self.add(task, None, now);
+    }
+
+    /// Removes a node. The outcome comes as [`Output::Done`] with the number that this gives. `None`
+    /// if the session is lost, and the node with it.
+    pub(crate) fn remove(&mut self, removal: Removal, now: BootTime) -> Option<u64> {
+        let number = self.new_number();
+        self.add(Task::Remove(removal), Some(number), now).then_some(number)
+    }
+
+    fn add(&mut self, task: Task, awaited_by: Option<u64>, now: BootTime) -> bool {
+        if self.is_ending() {
+            return false;
+        }
+        self.resume_after_silence(now);
+        self.background.add(task, awaited_by, now);
+        self.send_background(now);
+        true
+    }
+
+    /// Watches a held node; the request goes with the next `tick`.
+    pub(crate) fn watch(&mut self, node: WatchedNode, now: BootTime) {
+        self.background.add(Task::Watch(node), None, now);
+    }
+
+    /// Sends the tasks that are due.
+    pub(super) fn send_background(&mut self, now: BootTime) {
+        if !self.is_up() || self.is_ending() {
+            return;
+        }
+        for id in self.background.due(now) {
+            let xid = self.new_xid();
+            let Some(entry) = self.background.all.get_mut(&id) else { continue };
+            if let (Task::Remove(removal), true) = (&mut entry.task, self.is_proven) {
+                removal.is_proven();
+            }
+            let operation = match &entry.task {
+                Task::Remove(removal) => removal.operation(&self.config.noop),
+                Task::Prune { path, is_ours: false } => Operation::Exists { path },
+                Task::Prune { path, is_ours: true } => Operation::Delete { path, version: Some(0) },
+                Task::Watch(node) => Operation::GetData { path: &node.path, watch: true },
+                Task::WatchFolder(dir) => Operation::GetChildren { path: dir, watch: true },
+                Task::LookAgain { .. } if !self.is_proven => {
+                    Operation::Delete { path: &self.config.noop, version: None }
+                }
+                Task::LookAgain { dir } => Operation::GetChildren { path: dir, watch: false },
+            };
+            self.to_server = operation.encode(xid, std::mem::take(&mut self.to_server));
+            let op = operation.code();
+            self.sent(xid, op, SentFor::Task(id), now);
+        }
+    }
+
+    /// Takes the answer to the request of a task.
+    pub(super) fn task_answered(
+        &mut self,
+        (id, op): (u64, i32),
+        code: i32,
+        is_written: bool,
+        body: &[u8],
+        now: BootTime,
+    ) -> Result<(), Malformed> {
+        let is_listed = |code| matches!(code, err::OK | err::NO_NODE);
+        let Some(mut entry) = self.background.all.remove(&id) else { return Ok(()) };
+        match &mut entry.task {
+            Task::Remove(removal) => {
+                let session = self.session_id();
+                let acknowledged = self.background.acknowledged.get(&removal.path).copied();
+                match removal.answered(code, is_written, body, session, acknowledged) {
+                    Ok(next) => self.removal_goes_on(id, entry, next, code, now),
+                    Err(e) => {
+                        // The caller of this gives the connection up. The task stays for the next
+                        // connection.
+                        self.background.requeue(id, entry, now);
+                        return Err(e);
+                    }
+                }
+            }
+            Task::Prune { path, is_ours } => match (code, *is_ours) {
+                (err::OK, false) => {
+                    if let Reply::Stat(stat) = codec::decode(op::EXISTS, body)? {
+                        let path = path.clone();
+                        self.outputs.push_back(Output::MayPrune { task: id, path, stat });
+                        self.background.all.insert(id, entry);
+                    }
+                }
+                (err::OK | err::NO_NODE, _) => {
+                    self.outputs.push_back(Output::Pruned(std::mem::take(path)));
+                }
+                _ => {}
+            },
+            Task::WatchFolder(dir) => {
+                let listed = match code {
+                    err::OK => match codec::decode(op::GET_CHILDREN, body)? {
+                        Reply::Children(children) => Some((children, self.pending_deletes())),
+                        _ => None,
+                    },
+                    _ => None,
+                };
+                self.outputs.push_back(Output::FolderListed(std::mem::take(dir), listed));
+            }
+            Task::LookAgain { .. } if is_written => self.background.requeue(id, entry, now),
+            Task::LookAgain { dir } if op == op::GET_CHILDREN && is_listed(code) => {
+                let names = if code == err::OK { codec::children(body)? } else { Vec::new() };
+                for removal in self.background.late.take_made(dir, &names) {
+                    if removal.is_named() {
+                        let text =
+                            format!("{}: a create without an answer was done late", removal.path);
+                        self.outputs.push_back(Output::Log(log::Level::Debug, text));
+                    }
+                    self.background.remove(removal, now);
+                }
+            }
+            // The directory cannot be listed. A removal by itself may need no listing, or says so.
+            Task::LookAgain { dir }
+                if matches!(code, err::NO_AUTH | err::AUTH_FAILED | err::TOO_LONG) =>
+            {
+                for removal in self.background.late.take_all(dir) {
+                    self.background.remove(removal, now);
+                }
+            }
+            Task::LookAgain { dir } if self.background.late.dirs().contains(dir) => {
+                let pause = self.timeout() / 8;
+                self.background.requeue(id, entry, now + pause);
+            }
+            Task::LookAgain { .. } => {}
+            Task::Watch(watched) => match code {
+                err::OK => {
+                    if let Reply::Node(node) = codec::decode(op::GET_DATA, body)? {
+                        let seen = Some((node.stat.czxid, node.data));
+                        self.outputs.push_back(Output::HoldRead(watched.clone(), seen));
+                    }
+                }
+                err::NO_NODE => self.outputs.push_back(Output::HoldRead(watched.clone(), None)),
+                err::NO_AUTH | err::AUTH_FAILED | err::TOO_LONG => {
+                    let (path, why) = (&watched.path, reason(code));
+                    self.outputs.push_back(Output::warn(format!(
+                        "{path}: the node of a held lock could not be read with a watch ({why}); its deletion may not be noticed"
+                    )));
+                }
+                // Other errors (throttled, moved) pass: try again a little later.
+                _ => self.background.requeue(id, entry, now + self.timeout() / 8),
+            },
+        }
+        Ok(())
+    }
+
+    fn removal_goes_on(
+        &mut self,
+        id: u64,
+        mut entry: TaskEntry,
+        next: RemovalNext,
+        code: i32,
+        now: BootTime,
+    ) {
+        let pause = self.timeout() / 8;
+        let Task::Remove(removal) = &mut entry.task else { return };
+        match next {
+            RemovalNext::SendNow => self.background.requeue(id, entry, now),
+            RemovalNext::SendLater => self.background.requeue(id, entry, now + pause),
+            RemovalNext::Gone => {
+                self.background.gone(&removal.id);
+                self.background.forget_acknowledged(removal);
+                self.outputs.extend(entry.outcome(Ok(())));
+            }
+            // It stays among the pending deletes until it cannot come any more.
+            RemovalNext::Absent => {
+                // T more: if the create is done at the last moment, a write shows that only later.
+                let t = self.timeout();
+                let until = *removal.until.get_or_insert(now + late_bound(t) + t);
+                self.outputs.extend(entry.outcome(Ok(())));
+                if let Task::Remove(removal) = entry.task {
+                    self.background.late.add(removal, until);
+                }
+            }
+            // It stays among the pending deletes, so that our own contenders do not wait for it.
+            RemovalNext::Refused => {
+                if !entry.warned {
+                    let (path, why, what) = (&removal.path, reason(code), removal.refused());
+                    self.outputs.push_back(Output::warn(format!(
+                        "{path}: {what} ({why}); it is tried again, and the server deletes the node when the session ends"
+                    )));
+                }
+                entry.warned = true;
+                self.outputs.extend(entry.outcome(Err(code)));
+                let all = u32::try_from(self.background.all.len()).unwrap_or(u32::MAX);
+                let times = match code {
+                    err::TOO_LONG => TOO_LONG_PAUSES,
+                    _ => REFUSED_PAUSES * (1 + all / REFUSED_AT_ONCE),
+                };
+                self.background.requeue(id, entry, now + pause * times);
+            }
+        }
+    }
+
+    /// The answer to `Output::MayPrune`.
+    pub(crate) fn may_prune(&mut self, id: u64, may: bool, now: BootTime) {
+        if let Some(mut entry) = self.background.all.remove(&id) {
+            if let (Task::Prune { is_ours, .. }, true) = (&mut entry.task, may) {
+                *is_ours = true;
+                self.background.requeue(id, entry, now);
+            }
+        }
+        self.resume_after_silence(now);
+        self.send_background(now);
+    }
+}
+
+impl TaskEntry {
+    /// The outcome, for each caller that waits for it.
+    fn outcome(&mut self, outcome: Outcome) -> impl Iterator<Item = Output> + use<'_> {
+        self.awaited_by.drain(..).map(move |number| Output::Done(number, outcome))
+    }
+}
+
+/// The text of a refusal, with advice if there is any.
+fn reason(code: i32) -> String {
+    match code {
+        err::TOO_LONG => TOO_LONG_ADVICE.to_owned(),
+        _ => format!("ZooKeeper error {code}"),
+    }
+}

@@ -1,0 +1,82 @@
+//! The end of a session: by the server, by the application, or by refused credentials. Every caller
+//! gets an answer at once; then the machine tries for `CLOSE_TIMEOUT` to close the session at the
+//! server.
+
+use super::*;
+use crate::connection::codec::Operation;
+
+impl Machine {
+    /// Closes the session. Says whether the server knows, if that is known already; otherwise
+    /// [`Output::Closed`] says so later.
+    pub(crate) fn close(&mut self, now: BootTime) -> Option<bool> {
+        self.end(LossReason::SessionClosed, now);
+        let ending = self.ending.as_mut()?;
+        if self.phase == Phase::Over {
+            return Some(ending.server_knows);
+        }
+        ending.is_awaited = true;
+        None
+    }
+
+    /// The session is lost from here on: every caller gets an answer now.
+    pub(crate) fn end(&mut self, reason: LossReason, now: BootTime) {
+        if self.ending.is_some() {
+            return;
+        }
+        let until = now + CLOSE_TIMEOUT;
+        self.ending = Some(Ending {
+            reason,
+            until,
+            is_close_sent: false,
+            server_knows: false,
+            is_awaited: false,
+        });
+        self.outputs.push_back(Output::Lost(reason));
+        self.fail_all(code_of(reason), now);
+        self.background.drop_all();
+        self.proof.waiters.clear(); // `Lost` tells their callers
+        match (reason, self.phase) {
+            (LossReason::SessionExpired, _) => self.over(true),
+            // `Generation::close` has ended the lease before this call: no guard is valid any more.
+            (LossReason::SessionClosed, Phase::Up | Phase::Auth(..)) => self.send_close(now),
+            // The next `tick` sends the close request, after the event loop has carried out `Lost`.
+            // When the server hears of the end it deletes our nodes, and other processes get the
+            // locks: by then no guard of ours may be valid.
+            (_, Phase::Up | Phase::Auth(..)) => {}
+            // A session was or may be made. The next connection, or the one that is being made,
+            // closes it.
+            (_, Phase::Handshake(_)) => {}
+            (_, Phase::Down) if self.session.is_some() => {}
+            _ => self.over(true),
+        }
+    }
+
+    /// The event loop has failed, so nothing is sent any more: the session is lost, and the server
+    /// does not hear of it.
+    pub(crate) fn fail(&mut self, reason: LossReason, now: BootTime) {
+        self.phase = Phase::Down;
+        self.end(reason, now);
+        self.over(false);
+    }
+
+    pub(super) fn send_close(&mut self, now: BootTime) {
+        self.phase = Phase::Up;
+        if let Some(ending) = &mut self.ending {
+            ending.is_close_sent = true;
+        }
+        self.send(&Operation::Close, SentFor::Close, now);
+    }
+
+    pub(super) fn over(&mut self, server_knows: bool) {
+        self.phase = Phase::Over;
+        self.cut = Some("the session has ended".into());
+        self.outstanding.clear();
+        self.to_server.clear();
+        if let Some(ending) = &mut self.ending {
+            ending.server_knows = server_knows;
+            if std::mem::take(&mut ending.is_awaited) {
+                self.outputs.push_back(Output::Closed(server_knows));
+            }
+        }
+    }
+}

@@ -1,0 +1,698 @@
+//! The core of a session: it makes one generation after the other, keeps the session's state, and
+//! notifies observers, subscribers and waiting calls of each change.
+//!
+//! `Session` and the calls on locks use it from their own threads. The supervisor's thread makes
+//! a new generation when one is lost, and ends leases in time. `close` must return in time whatever
+//! the network does, and no guard may be valid when the server can hear of it.
+
+use std::convert::Infallible;
+use std::result::Result as StdResult;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::connect_string::ConnectString;
+use super::connection::Dialling;
+use super::connection::machine::{MachineConfig, noop};
+use super::event::{Notice, Observing, SessionEvent, SessionState, Subscribers, Tell};
+use super::generation::{CallError, Chroot, Generation, OfCore, operation_timeout};
+use super::lease;
+use super::notifier::{LazyRegistration, WatchRegistry};
+use super::parents::Parents;
+use super::retry::{Retry, RetryPolicy};
+use super::stats::SessionStats;
+use super::tls::TlsConfig;
+use crate::clock::BootTime;
+use crate::error::{Cause, Error, HostFailure, Hosts, LossReason, Result};
+use crate::limit::{Ended, Limit, Overlong};
+use crate::logging;
+use crate::process::Process;
+use crate::signal::Signal;
+use crate::world::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::world::thread::ThreadId;
+use crate::world::{
+    Instant, Mutex, OnceLock, Receiver, RecvTimeoutError, Sender, bounded, new_uuid, spawn_own,
+    this_thread, unbounded,
+};
+
+/// The name of `close` in errors.
+const CLOSE: &str = "close the session";
+
+/// How long `close` waits for the server and for the session's threads, in all.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(950);
+
+/// How much longer a second caller of `close` waits for the outcome. The first caller may get it at
+/// the end of `CLOSE_TIMEOUT`, and passes it on then.
+const OUTCOME_EXTRA: Duration = Duration::from_millis(40);
+
+/// How much of that time `close` waits for the logger to have the last lines: a program may end right
+/// after the close.
+const LAST_LINES: Duration = Duration::from_millis(200);
+
+/// Each host gets this much time at least, however short the requested session timeout is: the
+/// server may grant a longer one, but only if the attempt lasts until its answer.
+const MIN_ATTEMPT: Duration = Duration::from_millis(250);
+
+/// The longest sleep of the supervisor. While the host sleeps, the clock of the leases goes on and
+/// the supervisor's timer does not. So the supervisor wakes this often to see whether a lease has
+/// ended.
+const MAX_SLEEP: Duration = Duration::from_secs(1);
+
+/// A call that waits for another thread looks for an outage this often at most.
+const LEAST_LOOK: Duration = Duration::from_millis(100);
+
+/// When an outage has lasted for this long, the log says what each host answers.
+const REPORT_OUTAGE_AFTER: Duration = Duration::from_secs(10);
+
+pub(crate) struct Config {
+    pub(crate) timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) auth: Vec<(String, Vec<u8>)>,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) tick: Option<Duration>,
+    pub(crate) tls: Option<TlsConfig>,
+    pub(crate) after_data_loss: Option<Duration>,
+    pub(crate) requires_chroot: bool,
+}
+
+/// The number of the next session of this process.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+pub struct Core {
+    /// The process whose threads serve the session.
+    process: Process,
+    number: u64,
+    ensemble: ConnectString,
+    config: Config,
+    /// What is known of the server's containers.
+    parents: Arc<Parents>,
+    /// The chroot was seen, or may be made.
+    may_use_chroot: AtomicBool,
+    state: Mutex<CoreState>,
+    /// Notified at each change of state.
+    pub changes: WatchRegistry<()>,
+    supervisor: Sender<SupervisorMessage>,
+    /// The outcome of `close`: whether the server has answered it.
+    closed: Arc<Signal<bool>>,
+    /// Disconnected when all threads of the session have ended.
+    threads: Receiver<Infallible>,
+    /// Takes what happens to the session; `None` if nobody observes it.
+    tell: Option<Arc<Tell>>,
+    /// The thread of the observer. It may close the session, and `close` must not wait for the
+    /// thread that called it.
+    observing: Arc<OnceLock<ThreadId>>,
+}
+
+struct CoreState {
+    state: SessionState,
+    current: Option<Arc<Generation>>,
+    /// Each thread of the session keeps a clone of this. `None` once the session is closed: no
+    /// further thread is started then.
+    alive: Option<Sender<Infallible>>,
+    /// Until when the callers of `close` wait; `None` before the first call.
+    closing: Option<Instant>,
+    /// How many generations were started.
+    generations: u64,
+    /// When the current outage began; `None` while there is a connection.
+    down_since: Option<Instant>,
+    /// The last session was lost because the server refused the credentials.
+    refused: bool,
+    stats: SessionStats,
+    subscribers: Subscribers,
+}
+
+enum SupervisorMessage {
+    /// An event of the generation with this number.
+    Session(u64, SessionEvent),
+    /// A hold may end before the supervisor would look.
+    Look,
+    /// The session is closed.
+    Stop,
+}
+
+impl Core {
+    pub(super) fn start(
+        ensemble: ConnectString,
+        config: Config,
+        observing: Option<Observing>,
+    ) -> Result<Arc<Self>> {
+        let process = Process::here().map_err(|e| {
+            let cause = Cause::Resources(format!("handler for forks ({e})"));
+            Error::Unavailable { op: "connect", path: String::new(), cause }
+        })?;
+        let (supervisor, inbox) = unbounded();
+        let (alive, threads) = bounded(0);
+        let (tell, observer) = observing.map(|of| (Arc::new(of.tell), of.run)).unzip();
+        let requires_chroot = config.requires_chroot && !ensemble.chroot.is_empty();
+        let core = Arc::new(Core {
+            process,
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            ensemble,
+            config,
+            parents: Arc::default(),
+            may_use_chroot: AtomicBool::new(!requires_chroot),
+            state: Mutex::new(CoreState {
+                state: SessionState::Connecting,
+                current: None,
+                alive: Some(alive.clone()),
+                closing: None,
+                generations: 0,
+                down_since: Some(Instant::now()),
+                refused: false,
+                stats: SessionStats::default(),
+                subscribers: Subscribers::default(),
+            }),
+            changes: WatchRegistry::default(),
+            supervisor,
+            closed: Signal::new(),
+            threads,
+            tell,
+            observing: Arc::default(),
+        });
+        if let Some(run) = observer {
+            let own = core.observing.clone();
+            spawn("zkm-observer", alive.clone(), move || {
+                let _ = own.set(this_thread());
+                run();
+            })?;
+        }
+        let supervised = core.clone();
+        spawn("zkm-session", alive, move || supervised.supervise(&inbox))?;
+        Ok(core)
+    }
+
+    // ---- the session's properties and its connected generation ----
+
+    /// The process that connected the session. In a forked child of it nothing but this can be
+    /// asked: see `process.rs`.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// The session's number, which no other session of this process ever has.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub fn chroot(&self) -> &str {
+        &self.ensemble.chroot
+    }
+
+    /// Whether the session presents credentials, or a certificate, to the servers.
+    pub fn has_credentials(&self) -> bool {
+        let Config { auth, tls, .. } = &self.config;
+        !auth.is_empty() || tls.as_ref().is_some_and(TlsConfig::has_certificate)
+    }
+
+    /// The ensemble's hosts, sorted and in small letters, so that two spellings of a connect string
+    /// compare as equal.
+    pub fn ensemble(&self) -> Vec<String> {
+        let hosts = self.ensemble.hosts.iter();
+        let mut hosts: Vec<String> =
+            hosts.map(|host| host.to_string().to_ascii_lowercase()).collect();
+        hosts.sort();
+        hosts
+    }
+
+    /// A full path as the user knows it: without the chroot.
+    pub fn shown<'a>(&self, full: &'a str) -> &'a str {
+        full.strip_prefix(self.chroot()).filter(|rest| rest.starts_with('/')).unwrap_or(full)
+    }
+
+    /// Whether the server has refused the credentials of the session.
+    pub fn is_refused(&self) -> bool {
+        self.state.lock().refused
+    }
+
+    pub fn state(&self) -> SessionState {
+        if self.process.is_forked() {
+            return SessionState::Closed;
+        }
+        self.state.lock().state
+    }
+
+    /// The current session, or the session that is being made.
+    pub fn generation(&self) -> Option<Arc<Generation>> {
+        if self.process.is_forked() {
+            return None;
+        }
+        self.state.lock().current.clone()
+    }
+
+    /// The negotiated session timeout; the requested one while there is no session.
+    pub(crate) fn timeout(&self) -> Duration {
+        let granted = self.generation().map(|generation| generation.timeout());
+        granted.filter(|timeout| !timeout.is_zero()).unwrap_or(self.config.timeout)
+    }
+
+    /// How long one step of a call may take: a request with its answer, or a call that tries once.
+    pub fn operation_timeout(&self) -> Duration {
+        operation_timeout(self.timeout())
+    }
+
+    pub(super) fn stats(&self) -> SessionStats {
+        if self.process.is_forked() {
+            return SessionStats::default();
+        }
+        self.state.lock().stats
+    }
+
+    pub(super) fn subscribe(&self) -> Receiver<SessionEvent> {
+        if self.process.is_forked() {
+            return Subscribers::default().add(); // nothing will come
+        }
+        let mut state = self.state.lock();
+        let events = state.subscribers.add();
+        if state.state == SessionState::Closed {
+            state.subscribers = Subscribers::default(); // nothing more will come
+        }
+        events
+    }
+
+    /// Waits until the session is connected and the pause of `retry` is over. Returns the
+    /// generation. The wait ends at the deadline of `limit` or, without a deadline, when the retry
+    /// policy says so. The error is [`Cause::Deadline`] only if there is a connection.
+    pub fn connected(
+        &self,
+        op: &'static str,
+        path: &str,
+        limit: &Limit<'_>,
+        retry: &Retry,
+    ) -> Result<Arc<Generation>> {
+        self.process.check(op, path)?;
+        let policy = &self.config.retry;
+        let mut changes = LazyRegistration::new(&self.changes, ());
+        loop {
+            let now = Instant::now();
+            let (connected, down_since) = {
+                let state = self.state.lock();
+                match (state.state, &state.current) {
+                    // The lease ends with the loss of the session, a little before the supervisor
+                    // hears of the loss.
+                    (SessionState::Connected, Some(current)) if !current.lease.is_over() => {
+                        (Some(current.clone()), None)
+                    }
+                    (SessionState::Closed, _) => {
+                        return Err(Error::Closed { op, path: path.into() });
+                    }
+                    _ if state.refused => return Err(Error::Auth { op, path: path.into() }),
+                    _ => (None, Some(state.down_since.unwrap_or(now))),
+                }
+            };
+            if let Some(down_since) = down_since {
+                retry.note_outage(down_since);
+            }
+            let budget = retry.budget(policy).filter(|_| !limit.has_deadline());
+            let mut wait = budget.map_or(*limit, |(_, spent)| limit.or_at(spent));
+            if let Some(generation) = connected {
+                let is_spent = budget.is_some_and(|(_, spent)| now >= spent);
+                match retry.pause_end(now) {
+                    Some(until) => wait = wait.or_at(until),
+                    None if !is_spent => {
+                        retry.begin_attempt();
+                        match self.check_chroot(&generation, op, path, limit)? {
+                            true => return Ok(generation),
+                            false => {
+                                self.failed(retry);
+                                continue;
+                            }
+                        }
+                    }
+                    None => {}
+                }
+            }
+            match changes.wait(&wait) {
+                Ended::Got(_) | Ended::Disconnected => {}
+                Ended::Cancelled => return Err(Error::Cancelled { path: path.into() }),
+                Ended::Deadline => {
+                    let is_spent = budget.is_some_and(|(_, spent)| Instant::now() >= spent);
+                    let cause = match (down_since, budget) {
+                        _ if !is_spent && !limit.is_past() => continue, // the pause is over
+                        // A connection that is gone for a moment only is not what is wrong.
+                        (down, Some((since, _)))
+                            if down.is_none_or(|down| down.elapsed() < since.elapsed() / 2) =>
+                        {
+                            Cause::NoProgress(since.elapsed())
+                        }
+                        (Some(_), _) => Cause::Outage(self.failures()),
+                        (None, _) => Cause::Deadline,
+                    };
+                    return Err(Error::Unavailable { op, path: path.into(), cause });
+                }
+            }
+        }
+    }
+
+    /// Looks whether a chroot that must exist does; once it was seen, this does nothing. False: no
+    /// useful answer came.
+    fn check_chroot(
+        &self,
+        generation: &Generation,
+        op: &'static str,
+        path: &str,
+        limit: &Limit<'_>,
+    ) -> Result<bool> {
+        if self.may_use_chroot.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let chroot = self.chroot();
+        match generation.has_chroot(limit) {
+            Ok(true) => {
+                self.may_use_chroot.store(true, Ordering::Relaxed);
+                Ok(true)
+            }
+            Ok(false) => {
+                let reason = format!("{chroot:?} does not exist, and require_chroot() is set");
+                Err(Error::InvalidConfig { what: "chroot", reason })
+            }
+            // Since 3.9 servers demand the right to read for this question.
+            Err(CallError::NoAuth) => Err(Error::NoAuth { op, path: chroot.to_owned() }),
+            Err(CallError::Cancelled) => Err(Error::Cancelled { path: path.into() }),
+            Err(CallError::Deadline) => {
+                Err(Error::Unavailable { op, path: path.into(), cause: Cause::Deadline })
+            }
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// An attempt of the call that owns `retry` has failed: the connection or the session was lost.
+    pub fn failed(&self, retry: &Retry) {
+        // The dialer also tries this often when it resumes a live session.
+        let longest =
+            self.generation().map_or(Duration::MAX, |generation| generation.timeout() / 8);
+        retry.failed(&self.config.retry, longest);
+    }
+
+    /// If an enduring call has made no progress for so long that another call would have ended: the
+    /// cause with which that call would have ended. `None` during an outage, which the session's
+    /// events report.
+    pub fn overdue(&self, retry: &Retry) -> Option<Cause> {
+        let longest = self.config.retry.max_elapsed;
+        let since = retry.failing_since().filter(|since| since.elapsed() >= longest);
+        since.filter(|_| self.state() == SessionState::Connected)?;
+        Some(Cause::NoProgress(longest))
+    }
+
+    /// For a call that began at `begun`, sends nothing and has no deadline: the error if it has
+    /// waited in an outage for as long as the retry policy allows. Otherwise the time at which this
+    /// can be so at the earliest; `None` if the clock cannot express it.
+    pub fn outage_limit(&self, begun: Instant) -> StdResult<Option<Instant>, Cause> {
+        let now = Instant::now();
+        let Some(down_since) = self.state.lock().down_since else {
+            return Ok(now.checked_add(self.config.retry.max_elapsed.max(LEAST_LOOK)));
+        };
+        let spent = self.spent_at(down_since.max(begun));
+        if spent.is_some_and(|spent| now >= spent) {
+            return Err(Cause::Outage(self.failures()));
+        }
+        Ok(spent)
+    }
+
+    /// Until when the retry policy lets a call go on that makes no progress from `begun` on; `None`
+    /// if the clock cannot express it.
+    pub fn spent_at(&self, begun: Instant) -> Option<Instant> {
+        begun.checked_add(self.config.retry.max_elapsed)
+    }
+
+    /// Why each host of the connect string gave no session, as far as it is known.
+    pub fn failures(&self) -> Vec<HostFailure> {
+        let known = self.generation().map(|generation| generation.failures()).unwrap_or_default();
+        let failure = |host: String| HostFailure {
+            reason: known.get(&host).cloned().unwrap_or_else(|| "no answer yet".into()),
+            host,
+        };
+        self.ensemble.hosts.iter().map(|host| failure(host.to_string())).collect()
+    }
+
+    // ---- the end ----
+
+    /// Ends the session here, and at the server if it answers in time. The first caller does that.
+    /// Each caller gets the outcome, and waits until the session's threads have ended.
+    pub(super) fn close(&self) -> Result<()> {
+        self.process.check(CLOSE, "")?;
+        let now = Instant::now();
+        let (until, first) = {
+            let mut state = self.state.lock();
+            match state.closing {
+                Some(until) => (until, None),
+                None => {
+                    let (until, id) = (now + CLOSE_TIMEOUT, id_of(&state));
+                    state.closing = Some(until);
+                    state.alive = None;
+                    state.state = SessionState::Closed;
+                    state.subscribers.publish(&SessionEvent::Closed);
+                    state.subscribers = Subscribers::default();
+                    (until, Some((id, state.current.take())))
+                }
+            }
+        };
+        let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        let told = match first {
+            Some((id, current)) => {
+                let closing = current.map(|current| current.close());
+                self.changes.notify(&(), true);
+                let _ = self.supervisor.send(SupervisorMessage::Stop);
+                if let Some((lost, _)) = &closing {
+                    lease::notify_lost(lost);
+                }
+                // After the losses, since it is the last event of all.
+                self.report(&SessionEvent::Closed);
+                let told = closing
+                    .is_none_or(|(_, answer)| answer.recv_timeout(left(until)).unwrap_or(false));
+                self.closed.raise(told);
+                log_transition(&id, &SessionEvent::Closed, "", Duration::ZERO);
+                told
+            }
+            None => self.closed.wait(left(until + OUTCOME_EXTRA)).unwrap_or(false),
+        };
+        if self.observing.get() != Some(&this_thread()) {
+            let _ = self.threads.recv_timeout(left(until));
+        }
+        logging::wait_until_logged(left(until).min(LAST_LINES));
+        if told {
+            return Ok(());
+        }
+        Err(Error::Unavailable { op: CLOSE, path: String::new(), cause: Cause::ConnectionLost })
+    }
+
+    // ---- the supervisor's thread ----
+
+    fn supervise(self: &Arc<Self>, inbox: &Receiver<SupervisorMessage>) {
+        let (mut failures, mut outage) = (0, None);
+        let mut start_at = Some(Instant::now());
+        loop {
+            if start_at.is_some_and(|at| Instant::now() >= at) {
+                start_at = match self.start_generation() {
+                    Ok(()) => None,
+                    Err(reason) => {
+                        error!(
+                            "no session can be made, this machine gave no {reason}; trying again"
+                        );
+                        failures += 1;
+                        Some(Instant::now() + self.config.retry.pause(failures))
+                    }
+                };
+            }
+            let mut sleep = start_at.map_or(MAX_SLEEP, |at| {
+                at.saturating_duration_since(Instant::now()).min(MAX_SLEEP)
+            });
+            let generation = self.generation();
+            if let Some(generation) = &generation {
+                // A thread that gets a hold later, with an end of its own, wakes this thread if
+                // that end comes before the next look.
+                generation.supervisor_looks.set(BootTime::END);
+                if !generation.timeout().is_zero() {
+                    sleep = sleep.min((generation.timeout() / 8).max(Duration::from_millis(10)));
+                }
+                let now = BootTime::now();
+                if let Some(end) = generation.lease.end_if_due(now) {
+                    sleep = sleep.min(end.since(now));
+                }
+                generation.lease.look(now);
+            }
+            self.report_outage(&mut outage);
+            if self.state.lock().subscribers.flush() {
+                sleep = sleep.min(Duration::from_millis(100));
+            }
+            if let Some(generation) = generation {
+                generation.supervisor_looks.set(BootTime::now() + sleep);
+            }
+            match inbox.recv_timeout(sleep) {
+                Ok(SupervisorMessage::Session(number, event)) => {
+                    if let Some(reason) = self.session_event(number, &event) {
+                        // An expired session is replaced at once. After any other loss the next
+                        // session may be lost for the same reason, so a pause comes first.
+                        failures =
+                            if reason == LossReason::SessionExpired { 0 } else { failures + 1 };
+                        let pause = if failures == 0 {
+                            Duration::ZERO
+                        } else {
+                            self.config.retry.pause(failures)
+                        };
+                        start_at = Some(Instant::now() + pause);
+                    }
+                }
+                Ok(SupervisorMessage::Look) => {}
+                Ok(SupervisorMessage::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Logs what each host answers, if the current outage has lasted for long.
+    fn report_outage(&self, outage: &mut Option<Overlong>) {
+        let state = self.state.lock();
+        let down_since = state.down_since.filter(|_| state.state != SessionState::Closed);
+        let Some(since) = down_since else { return };
+        if outage.as_ref().is_none_or(|outage| outage.since != since) {
+            *outage = Some(Overlong::new(since, REPORT_OUTAGE_AFTER));
+        }
+        let Some(lasted) = outage.as_mut().and_then(Overlong::due) else { return };
+        let (id, current) = (id_of(&state), state.current.clone());
+        drop(state);
+        let left = current.map_or_else(String::new, |current| current.lease_left() + "; ");
+        let (seconds, hosts) = (lasted.as_secs(), self.failures());
+        warn!("session {id}: no connection for {seconds} s; {left}{}", Hosts(&hosts));
+    }
+
+    /// Takes an event of a session. Returns the reason if the session is lost.
+    fn session_event(&self, number: u64, event: &SessionEvent) -> Option<LossReason> {
+        let mut state = self.state.lock();
+        if state.generations != number || state.state == SessionState::Closed {
+            return None;
+        }
+        let id = id_of(&state);
+        let server = state.current.as_ref().map(|current| current.server()).unwrap_or_default();
+        let away = state.down_since.map_or(Duration::ZERO, |since| since.elapsed());
+        let mut lost = None;
+        match event {
+            SessionEvent::Connected { .. } | SessionEvent::Reconnected => state.up(),
+            SessionEvent::Suspended => {
+                state.state = SessionState::Suspended;
+                state.down_since.get_or_insert_with(Instant::now);
+            }
+            SessionEvent::Lost(reason) => {
+                state.state = SessionState::Lost;
+                state.down_since.get_or_insert_with(Instant::now);
+                state.refused = *reason == LossReason::AuthFailed;
+                lost = state.current.take().map(|current| (*reason, current));
+            }
+            SessionEvent::Closed => return None, // only `close` publishes this
+        }
+        state.stats.count(event);
+        state.subscribers.publish(event);
+        self.report(event);
+        drop(state);
+        self.changes.notify(&(), true);
+        log_transition(&id, event, &server, away);
+        lost.map(|(reason, _)| reason)
+    }
+
+    fn report(&self, event: &SessionEvent) {
+        if let Some(tell) = &self.tell {
+            tell(Notice::Session(event.clone()));
+        }
+    }
+
+    fn start_generation(self: &Arc<Self>) -> Result<(), String> {
+        let config = &self.config;
+        let (number, alive) = {
+            let mut state = self.state.lock();
+            let Some(alive) = state.alive.clone() else { return Ok(()) }; // closed
+            state.state = SessionState::Connecting;
+            state.generations += 1;
+            (state.generations, alive)
+        };
+        self.changes.notify(&(), true);
+        let hosts = u32::try_from(self.ensemble.hosts.len()).unwrap_or(u32::MAX);
+        let settings = MachineConfig {
+            timeout: config.timeout,
+            attempt: operation_timeout(config.timeout)
+                .max(MIN_ATTEMPT)
+                .min(config.connect_timeout / hosts.saturating_add(1)),
+            auth: config.auth.clone(),
+            tick: config.tick,
+            is_observed: self.tell.is_some(),
+            after_data_loss: config.after_data_loss,
+            noop: noop(self.chroot(), &new_uuid().to_string()),
+        };
+        let (supervisor, woken) = (self.supervisor.clone(), self.supervisor.clone());
+        let of_core = OfCore {
+            chroot: Chroot { path: self.chroot().into(), is_required: config.requires_chroot },
+            parents: self.parents.clone(),
+            tell: self.tell.clone(),
+            report: Box::new(move |event| {
+                drop(supervisor.send(SupervisorMessage::Session(number, event)));
+            }),
+            wake_supervisor: Box::new(move || drop(woken.send(SupervisorMessage::Look))),
+        };
+        let dialling = Dialling {
+            hosts: self.ensemble.hosts.clone(),
+            policy: config.retry,
+            tls: config.tls.clone(),
+        };
+        let generation = Generation::start(number, settings, dialling, of_core, alive)
+            .map_err(|e| format!("thread or poll for a connection ({e})"))?;
+        let mut state = self.state.lock();
+        if state.state == SessionState::Closed {
+            // The session was closed meanwhile. No thread can have a node in this generation yet.
+            drop(state);
+            drop(generation.close());
+            return Ok(());
+        }
+        state.current = Some(generation);
+        Ok(())
+    }
+}
+
+impl CoreState {
+    fn up(&mut self) {
+        self.state = SessionState::Connected;
+        self.down_since = None;
+        self.refused = false;
+    }
+}
+
+/// `server`: the host of the connection; `away`: how long there was none before this event.
+fn log_transition(id: &str, event: &SessionEvent, server: &str, away: Duration) {
+    match event {
+        SessionEvent::Connected { timeout, .. } => {
+            queued!(
+                Info,
+                "session {id}: connected to {server}, timeout {} ms",
+                timeout.as_millis()
+            );
+        }
+        // The event loop has logged which connection was lost, and why.
+        SessionEvent::Suspended => queued!(Info, "session {id}: suspended"),
+        SessionEvent::Reconnected => {
+            queued!(Info, "session {id}: resumed on {server}, {:.1} s away", away.as_secs_f64());
+        }
+        SessionEvent::Lost(reason) => {
+            queued!(Warn, "session {id}: lost, {reason}; making a new one");
+        }
+        SessionEvent::Closed => queued!(Info, "session {id}: closed"),
+    }
+}
+
+/// The session's id for the log.
+fn id_of(state: &CoreState) -> String {
+    let id = state.current.as_ref().and_then(|generation| generation.session_id());
+    id.map_or_else(|| "(none yet)".into(), |id| format!("0x{id:x}"))
+}
+
+/// Starts a thread, which keeps `alive` until `body` has returned and its values are dropped.
+fn spawn(
+    name: &str,
+    alive: Sender<Infallible>,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<()> {
+    let run = move || {
+        body();
+        drop(alive);
+    };
+    spawn_own(name.into(), run).map(drop).map_err(|e| Error::Unavailable {
+        op: "connect",
+        path: String::new(),
+        cause: Cause::Resources(format!("thread ({e})")),
+    })
+}

@@ -1,0 +1,408 @@
+//! The error type of a session. Each error says what the caller can do about it.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The result of every operation of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The path is not valid for ZooKeeper, or no node of yours can be there. Nothing was sent.
+    InvalidPath {
+        /// The path as it was given.
+        path: String,
+        /// The rule that it breaks.
+        rule: &'static str,
+    },
+    /// A setting cannot work.
+    InvalidConfig {
+        /// The setting.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No server gave a session within the connect timeout.
+    Connect {
+        /// Each host, and why the last attempt at it failed.
+        hosts: Vec<HostFailure>,
+        /// How long the library tried.
+        waited: Duration,
+    },
+    /// The server refused the credentials given with
+    /// [`Builder::auth`](crate::Builder::auth).
+    Auth {
+        /// The operation that failed.
+        op: &'static str,
+        /// The node; empty if the server refused the session itself.
+        path: String,
+    },
+    /// The node's ACL does not allow this operation to the session.
+    NoAuth {
+        /// The operation that failed.
+        op: &'static str,
+        /// The node. Its ACL or its parent's ACL does not allow the operation.
+        path: String,
+    },
+    /// ZooKeeper did not answer in time. A change that was asked for may have been made, or may be
+    /// made yet. The cause says whether that was an outage.
+    Unavailable {
+        /// The operation that failed.
+        op: &'static str,
+        /// The node.
+        path: String,
+        /// Why no answer came.
+        cause: Cause,
+    },
+    /// The wait was cancelled through its [`CancelToken`](crate::CancelToken).
+    Cancelled {
+        /// The node.
+        path: String,
+    },
+    /// The session was closed, by `close()` or by dropping its last handle.
+    Closed {
+        /// The operation that failed.
+        op: &'static str,
+        /// The node; empty if there is none.
+        path: String,
+    },
+    /// This process was forked from the process that connected the session. It has none of the
+    /// session's threads. Nothing was sent.
+    Forked {
+        /// The operation that failed.
+        op: &'static str,
+        /// The node; empty if there is none.
+        path: String,
+    },
+    /// The server answered with an error for which there is no other variant.
+    Server {
+        /// The operation that failed.
+        op: &'static str,
+        /// The node.
+        path: String,
+        /// The name of ZooKeeper's error. `AnswerTooLong` stands for an answer of more than 16 MiB,
+        /// which the library does not read: the node has far too many children or too much data.
+        code: String,
+    },
+}
+
+/// The code of an [`Error::Server`] for an answer that is too long to be read.
+#[doc(hidden)]
+pub const ANSWER_TOO_LONG: &str = "AnswerTooLong";
+
+/// What this code means, and what to do. (The length is `MAX_FRAME` of the wire format.)
+pub(crate) const TOO_LONG_ADVICE: &str = "the list of its children, or its data, is longer than the 16 MiB that the library reads; \
+     delete what does not belong there, or use another path";
+
+/// One host of the connect string, and why it gave no session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostFailure {
+    /// The host and port as in the connect string.
+    pub host: String,
+    /// Why the last attempt failed.
+    pub reason: String,
+}
+
+/// Why no answer came from ZooKeeper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The caller's time ended before a server had answered, and there was a connection then. If the
+    /// time ends in an outage, the cause is `Outage`.
+    Deadline,
+    /// The connection broke, or the server stopped answering, before the answer came.
+    ConnectionLost,
+    /// The session had no connection when the call's time ended: its own deadline or, for a call
+    /// without one, the time of the retry policy
+    /// ([`RetryPolicy::max_elapsed`](crate::RetryPolicy::max_elapsed)). Each host of the connect
+    /// string is here with the reason why the last attempt at it failed.
+    Outage(Vec<HostFailure>),
+    /// Servers were reachable, but for this long none gave the answer that the call needed. That is
+    /// all that the retry policy allows.
+    NoProgress(Duration),
+    /// This machine did not give a resource that was needed: a thread, a socket.
+    Resources(String),
+}
+
+/// Why a node under the lease, or a session, was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The lease could not be renewed in time, so the server may have expired the session.
+    LeaseExpired,
+    /// The server expired the session, and deleted its nodes.
+    SessionExpired,
+    /// The server refused the session's credentials.
+    AuthFailed,
+    /// The session was closed on our side.
+    SessionClosed,
+    /// The node was deleted: by somebody, or by the server when it expires the session,
+    /// since the news of the node may come before the news of the session.
+    NodeDeleted,
+    /// The node was held for longer than its bound allows (`max_hold`).
+    HeldTooLong,
+    /// This process gave up what it held.
+    Resigned,
+    /// The library's own connection thread failed; see the log.
+    Internal,
+    /// This process was forked from the process that has the node. That process may still have it;
+    /// this one does not.
+    Forked,
+}
+
+impl Error {
+    /// Whether the same call may succeed later although the program changes nothing. If not, each
+    /// further try fails too.
+    ///
+    /// | error | transient | what to do |
+    /// | --- | --- | --- |
+    /// | [`InvalidPath`](Self::InvalidPath) | no | correct the path |
+    /// | [`InvalidConfig`](Self::InvalidConfig) | no | correct the setting |
+    /// | [`Connect`](Self::Connect) | yes | try again after a pause; look at the hosts' reasons |
+    /// | [`Auth`](Self::Auth) | no | correct the credentials |
+    /// | [`NoAuth`](Self::NoAuth) | no | correct the credentials or the ACL |
+    /// | [`Unavailable`](Self::Unavailable) | yes | try again after a pause. |
+    /// | [`Cancelled`](Self::Cancelled) | no | stop: the program has cancelled the wait |
+    /// | [`Closed`](Self::Closed) | no | connect a new session |
+    /// | [`Forked`](Self::Forked) | no | connect a session in this process |
+    /// | [`Server`](Self::Server) | for the codes `OperationTimeout`, `ThrottledOp`, `NotReadOnly` | try again after a pause; otherwise look at the code |
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Error::Connect { .. } | Error::Unavailable { .. } => true,
+            Error::Server { code, .. } => TRANSIENT_CODES.contains(&code.as_str()),
+            Error::InvalidPath { .. }
+            | Error::InvalidConfig { .. }
+            | Error::Auth { .. }
+            | Error::NoAuth { .. }
+            | Error::Cancelled { .. }
+            | Error::Closed { .. }
+            | Error::Forked { .. } => false,
+        }
+    }
+}
+
+/// With these codes a server says that it cannot do the request now: it is too slow, it has too
+/// much to do, or it has lost the other servers.
+#[doc(hidden)]
+pub const TRANSIENT_CODES: [&str; 3] = ["OperationTimeout", "ThrottledOp", "NotReadOnly"];
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Deadline => f.write_str("the time ended before a server had answered"),
+            Cause::ConnectionLost => f.write_str("the connection was lost before the answer came"),
+            Cause::Outage(hosts) => write!(f, "there is no connection ({})", Hosts(hosts)),
+            Cause::NoProgress(d) => write!(
+                f,
+                "servers could be reached, but for {:.1} s none gave the answer that was needed, and the retry policy allows no longer wait; see whether the ensemble has a quorum",
+                d.as_secs_f64()
+            ),
+            Cause::Resources(what) => write!(f, "this machine gave no {what}"),
+        }
+    }
+}
+
+impl LossReason {
+    /// In one or two words with small letters, as a label of a metric: `lease_expired`,
+    /// `session_expired`, `auth_failed`, `session_closed`, `node_deleted`, `held_too_long`,
+    /// `resigned`, `internal` or `forked`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LossReason::LeaseExpired => "lease_expired",
+            LossReason::SessionExpired => "session_expired",
+            LossReason::AuthFailed => "auth_failed",
+            LossReason::SessionClosed => "session_closed",
+            LossReason::NodeDeleted => "node_deleted",
+            LossReason::HeldTooLong => "held_too_long",
+            LossReason::Resigned => "resigned",
+            LossReason::Internal => "internal",
+            LossReason::Forked => "forked",
+        }
+    }
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LossReason::LeaseExpired => "its lease ran out: it could not be renewed in time",
+            LossReason::SessionExpired => "the server expired the session",
+            LossReason::AuthFailed => "the server refused the session's credentials",
+            LossReason::SessionClosed => "the session was closed",
+            LossReason::NodeDeleted => "its node is gone (deleted by hand, or its session expired)",
+            LossReason::HeldTooLong => "it was held for longer than its max_hold",
+            LossReason::Resigned => "this process gave it up",
+            LossReason::Internal => "the connection thread failed, see the log",
+            LossReason::Forked => "it belongs to the process that forked this one",
+        })
+    }
+}
+
+impl fmt::Display for HostFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.host, self.reason)
+    }
+}
+
+/// Hosts with their reasons, on one line.
+pub(crate) struct Hosts<'a>(pub(crate) &'a [HostFailure]);
+
+impl fmt::Display for Hosts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, host) in self.0.iter().enumerate() {
+            write!(f, "{}{host}", if i == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::InvalidPath { path, rule } => {
+                write!(f, "invalid path {path:?}: {rule}")
+            }
+            Error::InvalidConfig { what, reason } => write!(f, "invalid {what}: {reason}"),
+            Error::Connect { hosts, waited } => {
+                write!(
+                    f,
+                    "connect: no session within {:.1} s; check that ZooKeeper runs and is reachable ({})",
+                    waited.as_secs_f64(),
+                    Hosts(hosts)
+                )
+            }
+            Error::Auth { op, path } => write!(
+                f,
+                "{op} {path}: the server refused our credentials; check the scheme and the credentials given to auth()"
+            ),
+            Error::NoAuth { op, path } => write!(
+                f,
+                "{op} {path}: the ACL of this node or of its parent does not allow it; check auth() and the ACL"
+            ),
+            // This says nothing bad of ZooKeeper: the time may have been short.
+            Error::Unavailable { op, path, cause: cause @ Cause::Deadline } => {
+                write!(
+                    f,
+                    "{op} {path}: {cause}; it is unknown whether a change was made, try again later"
+                )
+            }
+            Error::Unavailable { op, path, cause } => write!(
+                f,
+                "{op} {path}: ZooKeeper unavailable, {cause}; it is unknown whether a change was made, try again later"
+            ),
+            Error::Cancelled { path } => write!(f, "{path}: the wait was cancelled"),
+            Error::Closed { op, path } => {
+                write!(f, "{op} {path}: the session is closed; connect a new one")
+            }
+            Error::Forked { op, path } => write!(
+                f,
+                "{op} {path}: this process was forked from the process of the session; connect a session of its own"
+            ),
+            Error::Server { op, path, code } if code == ANSWER_TOO_LONG => {
+                write!(f, "{op} {path}: {TOO_LONG_ADVICE}")
+            }
+            Error::Server { op, path, code } if code == "InvalidACL" => write!(
+                f,
+                "{op} {path}: the server answered {code}: the ACL is empty, or has an entry of an unknown scheme, \
+                 or of `auth` without credentials; check auth() and the ACL"
+            ),
+            Error::Server { op, path, code } => {
+                write!(f, "{op} {path}: the server answered {code}; see the server's log")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error of each variant. If the answer of a variant depends on its fields, there is an
+    /// error for each answer.
+    fn one_of_each() -> Vec<Error> {
+        let (op, path, reason) = ("create", String::from("/app/orders"), String::from("no"));
+        let server = |code: &str| Error::Server { op, path: path.clone(), code: code.to_owned() };
+        let unavailable = |cause| Error::Unavailable { op, path: path.clone(), cause };
+        vec![
+            Error::InvalidPath { path: path.clone(), rule: "a rule" },
+            Error::InvalidConfig { what: "setting", reason: reason.clone() },
+            Error::Connect { hosts: Vec::new(), waited: Duration::ZERO },
+            Error::Auth { op, path: path.clone() },
+            Error::NoAuth { op, path: path.clone() },
+            unavailable(Cause::Deadline),
+            unavailable(Cause::ConnectionLost),
+            unavailable(Cause::Outage(Vec::new())),
+            unavailable(Cause::NoProgress(Duration::ZERO)),
+            unavailable(Cause::Resources(reason)),
+            Error::Cancelled { path: path.clone() },
+            Error::Closed { op, path: path.clone() },
+            Error::Forked { op, path: path.clone() },
+            server("OperationTimeout"),
+            server("ThrottledOp"),
+            server("NotReadOnly"),
+            server("InvalidACL"),
+            server(ANSWER_TOO_LONG),
+        ]
+    }
+
+    fn variant(error: &Error) -> String {
+        let text = format!("{error:?}");
+        text.split(' ').next().unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn the_table_says_of_each_variant_whether_it_is_transient() {
+        let source = include_str!("error.rs");
+        let body = source.split_once("pub enum Error {").unwrap().1.split_once("\n}\n").unwrap().0;
+        let variants: Vec<&str> =
+            body.lines().filter_map(|line| line.strip_prefix("    ")?.strip_suffix(" {")).collect();
+        let row = |line: &'static str| {
+            let (variant, rest) = line.trim_start().strip_prefix("/// | [`")?.split_once("`]")?;
+            Some((variant, rest.split(" | ").nth(1)?))
+        };
+        let rows: Vec<(&str, &str)> = source.lines().filter_map(row).collect();
+        assert_eq!(rows.iter().map(|(variant, _)| *variant).collect::<Vec<_>>(), variants);
+        for (name, says) in rows {
+            let answers: Vec<bool> = one_of_each()
+                .iter()
+                .filter(|e| variant(e) == name)
+                .map(Error::is_transient)
+                .collect();
+            let is = |answer| answers.contains(&answer);
+            match says {
+                "yes" => assert!(is(true) && !is(false), "{name}: {answers:?}"),
+                "no" => assert!(is(false) && !is(true), "{name}: {answers:?}"),
+                _ => assert!(is(true) && is(false), "{name}: {answers:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_time_that_ends_before_an_answer_is_no_outage_and_an_outage_says_what_the_hosts_answer() {
+        let said = |cause| Error::Unavailable { op: "read", path: "/l".into(), cause }.to_string();
+        assert_eq!(
+            said(Cause::Deadline),
+            "read /l: the time ended before a server had answered; it is unknown whether a change was made, try again later"
+        );
+        let host = HostFailure { host: "h:2181".into(), reason: "refused".into() };
+        assert_eq!(
+            said(Cause::Outage(vec![host])),
+            "read /l: ZooKeeper unavailable, there is no connection (h:2181: refused); it is unknown whether a change was made, try again later"
+        );
+    }
+
+    #[test]
+    fn the_codes_that_are_transient_stand_in_the_table() {
+        let row = include_str!("error.rs")
+            .lines()
+            .find(|line| line.contains("/// | [`Server`]"))
+            .unwrap();
+        let codes = row.split(" | ").nth(2).unwrap();
+        let named: Vec<&str> = codes.split('`').skip(1).step_by(2).collect();
+        assert_eq!(named, TRANSIENT_CODES);
+    }
+}

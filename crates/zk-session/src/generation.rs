@@ -1,0 +1,260 @@
+//! One session at the server, from its making to its loss: its lease, its watch registry, and its
+//! requests, each of which ends in time.
+//!
+//! `Core` makes one generation after the other, and its supervisor ends leases in time: what it
+//! needs is in this file. The callers' requests are in `requests`, and the folders of locks that
+//! they make in `folders`. `outputs` has what the event loop calls.
+
+mod folders;
+mod outputs;
+mod requests;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+pub use self::requests::{Listed, create_contender};
+use super::callbacks::Callbacks;
+pub use super::callbacks::{Folder, FolderWatch};
+pub use super::connection::codec::{CallError, CreateMode, Listing, Node, Operation, Reply};
+pub use super::connection::machine::{Answers, Outcome, Removal};
+use super::connection::machine::{MachineConfig, Task};
+use super::connection::{Connection, Dialling, EventLoop, Owner};
+use super::event::{SessionEvent, Tell};
+use super::lease::{Bounds, Lease, Refused, WATCH_AFTER};
+use super::leased_node::LeasedNode;
+use super::notifier::WatchRegistry;
+use super::parents::Parents;
+use super::raw::RawHook;
+use crate::clock::{BootTime, SharedTime};
+use crate::error::LossReason;
+use crate::limit::Limit;
+use crate::world::atomic::{AtomicU64, Ordering};
+use crate::world::{HashSet, Mutex, Receiver, Sender};
+
+/// The operation timeout that goes with a session timeout.
+pub(super) fn operation_timeout(session_timeout: Duration) -> Duration {
+    session_timeout / 6
+}
+
+/// How long the close of a session may take to look at the folders that it is about to delete.
+const LOOK_BEFORE_CLOSE: Duration = Duration::from_millis(200);
+
+/// Where the events of one session go.
+pub(super) type Report = Box<dyn Fn(SessionEvent) + Send + Sync>;
+
+pub struct Generation {
+    /// Counts the sessions made through one `ZkSession`.
+    pub number: u64,
+    pub lease: Lease,
+    /// The threads that wait for an event of a node, by the node's full path.
+    pub nodes: WatchRegistry<String>,
+    pub(super) connection: Connection,
+    session_id: OnceLock<i64>,
+    /// The granted session timeout in milliseconds; it may change when the session is resumed.
+    timeout_ms: AtomicU64,
+    /// The number of the current connection, or of the last one. A watch ends with the connection
+    /// on which it was set.
+    epoch: AtomicU64,
+    of_core: OfCore,
+    /// When a renewal of the lease was last reported.
+    margin_reported: SharedTime,
+    /// When the supervisor looks next whether a hold has ended; [`BootTime::END`] while it looks.
+    pub(super) supervisor_looks: SharedTime,
+    /// Where the news for a client of another kind goes.
+    pub(super) raw: RawHook,
+    callbacks: Callbacks,
+    /// Nodes that are marked as lost, and whose holders the event loop must notify.
+    lost: Mutex<Vec<Arc<LeasedNode>>>,
+}
+
+/// The path below which all paths of the session are, or "".
+#[derive(Clone)]
+pub(super) struct Chroot {
+    pub(super) path: String,
+    /// It must exist: the library does not make it.
+    pub(super) is_required: bool,
+}
+
+/// What a generation has from its `Core`, the same in each generation but for `report`.
+pub(super) struct OfCore {
+    pub(super) chroot: Chroot,
+    pub(super) parents: Arc<Parents>,
+    /// Where answers and renewals of the lease are reported; `None` if nobody observes them.
+    pub(super) tell: Option<Arc<Tell>>,
+    /// Where the events of the session go.
+    pub(super) report: Report,
+    /// Has the supervisor look again when a hold ends.
+    pub(super) wake_supervisor: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Generation {
+    /// Starts to make a session. Its thread keeps `alive` until the thread ends.
+    pub(super) fn start(
+        number: u64,
+        config: MachineConfig,
+        dialling: Dialling,
+        of_core: OfCore,
+        alive: Sender<Infallible>,
+    ) -> io::Result<Arc<Self>> {
+        EventLoop::start(format!("zkm-loop-{number}"), config, dialling, alive, |connection| {
+            Generation {
+                number,
+                lease: Lease::default(),
+                nodes: WatchRegistry::default(),
+                connection,
+                session_id: OnceLock::new(),
+                timeout_ms: AtomicU64::new(0),
+                epoch: AtomicU64::new(0),
+                of_core,
+                margin_reported: SharedTime::default(),
+                supervisor_looks: SharedTime::default(),
+                raw: RawHook::default(),
+                callbacks: Callbacks::default(),
+                lost: Mutex::default(),
+            }
+        })
+    }
+
+    pub fn session_id(&self) -> Option<i64> {
+        self.session_id.get().copied()
+    }
+
+    /// The negotiated session timeout; zero as long as there is no session.
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms.load(Ordering::Acquire))
+    }
+
+    /// How long one step may take in this session; zero as long as there is no session.
+    pub fn operation_timeout(&self) -> Duration {
+        operation_timeout(self.timeout())
+    }
+
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// The ids of our own pending deletes: nodes that must go, and may still exist or be made.
+    pub fn pending_deletes(&self) -> Arc<HashSet<String>> {
+        self.connection.with(|machine, _| machine.pending_deletes())
+    }
+
+    /// The pending deletes without the creates that have made no node so far, and may still be done.
+    pub fn deletes_under_way(&self) -> HashSet<String> {
+        self.connection.with(|machine, _| machine.deletes_under_way())
+    }
+
+    /// Adds to `kept` how much the session keeps in memory.
+    #[cfg(zk_sim)]
+    pub(crate) fn add_kept(&self, kept: &mut crate::observed::Kept) {
+        let machine = self.connection.with(|machine, _| machine.kept());
+        kept.late_creates = machine.late_creates;
+        kept.pending_deletes = machine.pending_deletes;
+        kept.background = machine.background;
+        kept.common_names = machine.common_names;
+        kept.callers = machine.callers.max(self.connection.waiting_callers());
+        kept.in_flight = machine.in_flight;
+        kept.proofs = machine.proofs;
+        self.lease.add_kept(kept);
+        kept.watched = self.nodes.len();
+        (kept.folders, kept.timers) = self.callbacks.len();
+    }
+
+    /// The host of the current connection, or of the last one.
+    pub(super) fn server(&self) -> String {
+        self.connection.server()
+    }
+
+    /// Why the last attempt at each host failed; empty while there is a connection.
+    pub(super) fn failures(&self) -> BTreeMap<String, String> {
+        self.connection.failures()
+    }
+
+    /// What is left of the lease, for the log.
+    pub(super) fn lease_left(&self) -> String {
+        let now = BootTime::now();
+        self.lease(now).left(now)
+    }
+
+    /// Puts `node` under the lease, if the lease is fresh. The event loop sets a watch on the node
+    /// when it has been held for `WATCH_AFTER`.
+    pub fn grant(&self, node: &Arc<LeasedNode>) -> Result<(), Refused> {
+        let now = BootTime::now();
+        self.lease.grant(node, now)?;
+        // Most often the event loop wakes in time by itself, and this node is released before that.
+        self.connection.wake_before(now + WATCH_AFTER + WATCH_AFTER / 5);
+        Ok(())
+    }
+
+    /// A holder gets this node now, and may have it as long as `bounds` say.
+    pub fn bind(&self, node: &Arc<LeasedNode>, bounds: Bounds) {
+        let now = BootTime::now();
+        self.lease.bind(node, bounds, now);
+        // The supervisor, which ends holds in time, may sleep for longer.
+        let end = bounds.max.map(|max| now + max);
+        if let Some(end) = end.filter(|end| *end < self.supervisor_looks.get()) {
+            self.supervisor_looks.set(end);
+            (self.of_core.wake_supervisor)();
+        }
+    }
+
+    /// Deletes a node of ours: tries until the delete is acknowledged or the session is gone.
+    pub fn remove(&self, removal: Removal) {
+        self.connection.with(|machine, now| machine.add_task(Task::Remove(removal), now));
+    }
+
+    /// As `remove`; the receiver gets the outcome. It is disconnected if the session is lost, and
+    /// the node with it.
+    pub fn remove_and_tell(&self, removal: Removal) -> Receiver<Outcome> {
+        self.connection.remove(removal)
+    }
+
+    /// Lists a node's children with a watch. Calls `watch` with the listing, and again at the next
+    /// change.
+    pub fn watch_folder(&self, watch: Arc<FolderWatch>) {
+        let dir = watch.dir().to_owned();
+        self.callbacks.watch_folder(watch);
+        self.connection.with(|machine, now| machine.add_task(Task::WatchFolder(dir), now));
+    }
+
+    /// Calls the function that watches this node's children, if there is one, as after a change.
+    pub fn folder_changed(&self, dir: &str) {
+        self.callbacks.notify_folder(dir, Folder::Changed);
+    }
+
+    /// Calls `act` at this time on the event loop's thread, if the session lives then. `act` must
+    /// not block.
+    pub fn at(&self, time: BootTime, act: Box<dyn FnOnce() + Send>) {
+        self.callbacks.at(time, act);
+        self.connection.wake();
+    }
+
+    /// Wakes the event loop, which then sets the watches that held nodes need.
+    pub fn wake(&self) {
+        self.connection.wake();
+    }
+
+    /// Ends the session here and at the server. Returns once the request is on its way. Gives the
+    /// nodes that are lost by it, which the caller must pass to [`notify_lost`](super::lease::notify_lost), and a
+    /// receiver that gets whether the server has answered.
+    pub(super) fn close(&self) -> (Vec<Arc<LeasedNode>>, Receiver<bool>) {
+        let parents = self.own_parents(&Limit::after(LOOK_BEFORE_CLOSE));
+        // The lease ends before the server can hear of the close. When the server hears of it, it
+        // deletes our nodes, and other processes get the locks: no guard of ours may be valid by
+        // then.
+        let lost = self.lease.mark_ended(LossReason::SessionClosed);
+        let told = self.connection.close(|machine, now| {
+            // These requests go behind the deletes of all that was released, and so find the
+            // folders of those locks empty.
+            for path in parents {
+                machine.add_task(Task::Prune { path, is_ours: true }, now);
+            }
+        });
+        (lost, told)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! A [ZooKeeper](https://zookeeper.apache.org) session for blocking, threaded programs, without an
+//! async runtime: a client that survives outages, and a *lease*, which says until when no server
+//! can have expired the session.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+#[macro_use]
+#[doc(hidden)]
+pub mod logging; // comes first: the other modules use its macros
+
+#[doc(hidden)]
+pub mod acl;
+#[doc(hidden)]
+pub mod builder;
+mod callbacks;
+#[doc(hidden)]
+pub mod cancel;
+#[doc(hidden)]
+pub mod clock;
+#[doc(hidden)]
+pub mod connect_string;
+#[doc(hidden)]
+pub mod connection;
+#[doc(hidden)]
+pub mod core;
+#[doc(hidden)]
+pub mod error;
+#[doc(hidden)]
+pub mod event;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
+#[doc(hidden)]
+pub mod generation;
+mod heard;
+#[doc(hidden)]
+pub mod lease;
+#[doc(hidden)]
+pub mod leased_node;
+#[doc(hidden)]
+pub mod limit;
+#[doc(hidden)]
+pub mod nonblocking;
+#[doc(hidden)]
+pub mod nonce;
+#[doc(hidden)]
+pub mod notifier;
+#[cfg(zk_sim)]
+pub mod observed;
+mod parents;
+#[doc(hidden)]
+pub mod process;
+#[doc(hidden)]
+pub mod raw;
+#[doc(hidden)]
+pub mod retry;
+#[doc(hidden)]
+pub mod session;
+#[doc(hidden)]
+pub mod signal;
+mod stats;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+mod tls;
+#[doc(hidden)]
+pub mod world;
+
+pub use acl::{Acl, AclEntry, Permissions};
+pub use builder::Builder;
+pub use cancel::CancelToken;
+/// The channels crate, in the version of the `Receiver`s that this crate gives out.
+pub use crossbeam_channel;
+pub use error::{Cause, Error, HostFailure, LossReason, Result};
+pub use event::{SessionEvent, SessionState};
+pub use leased_node::LostSignal;
+pub use retry::RetryPolicy;
+pub use session::Session;
+pub use stats::SessionStats;
+#[cfg(feature = "tls")]
+pub use tls::TlsConfig;

@@ -1,0 +1,86 @@
+//! Only in the simulation: what its observer sees of a session from outside of all processes: each
+//! connection of the session, and how much the session keeps in memory.
+
+use std::cell::RefCell;
+
+use crate::session::Session;
+
+/// A change that the observer is notified of.
+pub enum News {
+    /// A server has accepted the session on a connection.
+    Attached {
+        /// Which session.
+        session: i64,
+        /// The number of the connection.
+        epoch: u64,
+    },
+    /// The session has no connection.
+    Detached {
+        /// Which session.
+        session: i64,
+    },
+}
+
+type Watcher = Box<dyn Fn(News)>;
+
+thread_local! {
+    static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
+}
+
+/// From now on `watcher` is called at each change, on the thread that makes the change. It must not
+/// block.
+pub fn watch(watcher: impl Fn(News) + 'static) {
+    WATCHER.with(|current| *current.borrow_mut() = Some(Box::new(watcher)));
+}
+
+pub(crate) fn notify(news: impl FnOnce() -> News) {
+    WATCHER.with(|watcher| {
+        if let Some(watcher) = &*watcher.borrow() {
+            watcher(news());
+        }
+    });
+}
+
+/// What a session keeps in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Pending deletes: nodes that must be deleted and may still exist.
+    pub pending_deletes: usize,
+    /// Creates without an answer that have made no node and may still be done. They are forgotten
+    /// after some time.
+    pub late_creates: usize,
+    /// Nodes with a common name whose creates were acknowledged and whose end was not seen.
+    pub common_names: usize,
+    /// Background operations: deletes, sweeps, and watches to be set.
+    pub background: usize,
+    /// Callers whose requests are not answered.
+    pub callers: usize,
+    /// Requests without an answer, except pings and other requests for which no caller waits.
+    pub in_flight: usize,
+    /// Callers that wait for a fresh lease.
+    pub proofs: usize,
+    /// Nodes for whose events a thread waits.
+    pub watched: usize,
+    /// Threads that wait for a change of the session.
+    pub waiters: usize,
+    /// Nodes whose children are watched.
+    pub folders: usize,
+    /// Functions that will be called at some time.
+    pub timers: usize,
+    /// Nodes under the lease.
+    pub holds: usize,
+    /// Nodes that may need a watch. The node that was released last may be among them, see
+    /// `Lease::next_watch`.
+    pub unwatched: usize,
+}
+
+/// How much the session keeps now. This takes the session's own locks, as any call of a process
+/// does.
+pub fn kept(session: &Session) -> Kept {
+    let core = session.core();
+    let mut kept = Kept { waiters: core.changes.len(), ..Kept::default() };
+    if let Some(generation) = core.generation() {
+        generation.add_kept(&mut kept);
+    }
+    kept
+}

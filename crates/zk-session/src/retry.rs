@@ -1,0 +1,258 @@
+//! The retry policy of a session, and the state of one call under it: since when the call has made
+//! no progress, and when it may send requests again.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::world::{Instant, random};
+
+/// The longest pause: half a year, which is as good as for ever, and small enough that clocks can
+/// add it.
+const LONGEST: Duration = Duration::from_secs(1 << 24);
+
+/// How a session comes back after an outage, and how long a blocked call goes on without progress.
+///
+/// While the session is open it tries again and again to connect. The pauses grow from `base` to
+/// `cap`, with jitter. A blocked call (`lock()` and its kin) that fails although there is a
+/// connection also pauses like this before it tries again. If such a call has no deadline and makes
+/// no progress for [`max_elapsed`](Self::max_elapsed), it ends with [`Error::Unavailable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    pub(crate) base: Duration,
+    pub(crate) cap: Duration,
+    pub(crate) max_elapsed: Duration,
+}
+
+impl Default for RetryPolicy {
+    /// A base of 100 ms, a cap of 5 s, and 60 s without progress.
+    fn default() -> Self {
+        RetryPolicy {
+            base: Duration::from_millis(100),
+            cap: Duration::from_secs(5),
+            max_elapsed: Duration::from_secs(60),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// The pause after the first failed round of attempts; default 100 ms.
+    #[must_use]
+    pub fn base(mut self, base: Duration) -> Self {
+        self.base = base;
+        self
+    }
+
+    /// The longest pause; default 5 s. While a live session is to be resumed, and between the
+    /// attempts of a call in it, pauses are also kept below an eighth of its timeout.
+    #[must_use]
+    pub fn cap(mut self, cap: Duration) -> Self {
+        self.cap = cap;
+        self
+    }
+
+    /// How long a blocked call without a deadline goes on without progress; default 60 s. A call
+    /// with a timeout or a deadline goes on until that, however long it is, and
+    /// [`try_lock`](crate::ZkMutex::try_lock) and its kin do not wait for a connection at all.
+    ///
+    /// The time counts from the beginning of the call, and again from each progress: its node was
+    /// created, its watches were set, or the event for which it waited has come. A new connection
+    /// alone is no progress. When the time is over, the call ends with
+    /// [`Cause::Outage`](crate::Cause::Outage) in an outage, and with
+    /// [`Cause::NoProgress`](crate::Cause::NoProgress) if servers can be reached but do not give
+    /// the answer that is needed. An outage that began before the call counts from the call on. So
+    /// a program that calls again after each error does not spin: each call waits for this time.
+    ///
+    /// A call whose node is in the queue and whose watches are set only waits for its turn. This
+    /// time does not limit it, until an outage begins.
+    #[must_use]
+    pub fn max_elapsed(mut self, max_elapsed: Duration) -> Self {
+        self.max_elapsed = max_elapsed;
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        if self.base.is_zero() || self.cap < self.base {
+            return Err(Error::InvalidConfig {
+                what: "retry policy",
+                reason: format!(
+                    "the base ({:?}) must be above zero and at most the cap ({:?})",
+                    self.base, self.cap
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    /// The pause after this many failures in a row, with jitter: between half of the full pause and
+    /// all of it.
+    pub(super) fn pause(&self, failures: u32) -> Duration {
+        let factor = 1u32.checked_shl(failures.saturating_sub(1).min(20)).unwrap_or(u32::MAX);
+        let full = self.base.saturating_mul(factor).min(self.cap).min(LONGEST);
+        full.mul_f64(0.5 + random() / 2.0)
+    }
+}
+
+/// The state of one call, from its first request to its end. A call that only waits for its turn,
+/// with its node and its watches in place, makes no attempts, and so none that fail.
+pub struct Retry {
+    /// The call goes on whatever the retry policy says.
+    is_enduring: bool,
+    /// When the last attempt began, or when the call has made progress since; before any attempt,
+    /// when the call began.
+    attempt_began: Cell<Instant>,
+    /// When the current time without progress began; `None` while the call makes progress.
+    failing_since: Cell<Option<Instant>>,
+    /// How many attempts in a row have failed since then.
+    failures: Cell<u32>,
+    /// No attempt begins before this.
+    not_before: Cell<Option<Instant>>,
+}
+
+impl Retry {
+    /// For a call that began then.
+    pub fn since(begun: Instant) -> Self {
+        Retry {
+            is_enduring: false,
+            attempt_began: Cell::new(begun),
+            failing_since: Cell::new(None),
+            failures: Cell::new(0),
+            not_before: Cell::new(None),
+        }
+    }
+
+    /// For a call that no outage ends. It pauses between its attempts as others do.
+    pub fn enduring() -> Self {
+        Retry { is_enduring: true, ..Retry::since(Instant::now()) }
+    }
+
+    /// The call has made progress: its node was created, its watches were set, or the event for
+    /// which it waited has come.
+    pub fn progress(&self) {
+        self.failing_since.set(None);
+        self.failures.set(0);
+        // In an outage that has begun before, the time counts from here.
+        self.attempt_began.set(Instant::now());
+    }
+
+    /// The call is about to send requests.
+    pub(super) fn begin_attempt(&self) {
+        self.attempt_began.set(Instant::now());
+        self.not_before.set(None);
+    }
+
+    /// An attempt has failed: the connection or the session was lost before a useful answer came.
+    /// The next attempt begins as soon as there is a connection. If it fails too, a pause comes
+    /// before each further attempt. The pauses grow, up to `longest`.
+    pub(super) fn failed(&self, policy: &RetryPolicy, longest: Duration) {
+        self.failing_since.set(self.failing_since.get().or(Some(self.attempt_began.get())));
+        let before = self.failures.get();
+        self.failures.set(before.saturating_add(1));
+        if before > 0 {
+            self.not_before.set(Some(Instant::now() + policy.pause(before).min(longest)));
+        }
+    }
+
+    /// There has been no connection since `down_since`. If the last attempt of the call began
+    /// later, the time without progress counts from that attempt.
+    pub(super) fn note_outage(&self, down_since: Instant) {
+        self.failing_since
+            .set(self.failing_since.get().or(Some(down_since.max(self.attempt_began.get()))));
+    }
+
+    /// When the pause before the next attempt ends; `None` if the call need not pause.
+    pub(super) fn pause_end(&self, now: Instant) -> Option<Instant> {
+        self.not_before.get().filter(|at| now < *at)
+    }
+
+    /// When the current time without progress began; `None` while the call makes progress.
+    pub(super) fn failing_since(&self) -> Option<Instant> {
+        self.failing_since.get()
+    }
+
+    /// Since when the call has made no progress, and until when the policy lets it go on like this.
+    pub(super) fn budget(&self, policy: &RetryPolicy) -> Option<(Instant, Instant)> {
+        let since = self.failing_since.get().filter(|_| !self.is_enduring)?;
+        Some((since, since.checked_add(policy.max_elapsed)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAP: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn pauses_grow_to_the_cap_and_vary() {
+        let policy = RetryPolicy::default();
+        for failures in 0..100 {
+            let pause = policy.pause(failures);
+            assert!(pause >= policy.base / 2 && pause <= policy.cap, "{failures}: {pause:?}");
+        }
+        assert!(policy.pause(50) >= policy.cap / 2);
+        assert!(policy.base(Duration::MAX).cap(Duration::MAX).pause(1) <= LONGEST);
+    }
+
+    #[test]
+    fn the_first_failure_costs_no_pause_and_those_after_it_ever_longer_ones() {
+        let (policy, retry) = (RetryPolicy::default(), Retry::since(Instant::now()));
+        retry.failed(&policy, CAP);
+        assert_eq!(retry.pause_end(Instant::now()), None);
+        let pauses: Vec<Duration> = (0..8)
+            .map(|_| {
+                let before = Instant::now();
+                retry.failed(&policy, CAP);
+                retry.pause_end(before).map_or(Duration::ZERO, |until| until - before)
+            })
+            .collect();
+        assert!(pauses[0] >= policy.base / 2, "{pauses:?}");
+        assert!(pauses[7] >= CAP, "{pauses:?}"); // the full pause would be longer than the cap
+        retry.progress();
+        retry.begin_attempt();
+        retry.failed(&policy, CAP);
+        assert_eq!(retry.pause_end(Instant::now()), None);
+    }
+
+    #[test]
+    fn the_budget_counts_from_the_last_progress_and_not_from_the_last_connection() {
+        let (policy, retry) = (RetryPolicy::default(), Retry::since(Instant::now()));
+        assert_eq!(retry.budget(&policy), None);
+        let began = retry.attempt_began.get();
+        retry.failed(&policy, CAP);
+        retry.begin_attempt(); // on a new connection
+        retry.failed(&policy, CAP);
+        assert_eq!(retry.budget(&policy), Some((began, began + policy.max_elapsed)));
+        retry.progress();
+        assert_eq!(retry.budget(&policy), None);
+        // An outage begins long after the last attempt; the call has waited for its turn since.
+        let down = retry.attempt_began.get() + CAP;
+        retry.note_outage(down);
+        assert_eq!(retry.budget(&policy), Some((down, down + policy.max_elapsed)));
+    }
+
+    #[test]
+    fn for_a_call_that_begins_during_an_outage_the_budget_counts_from_the_call() {
+        let (policy, retry) = (RetryPolicy::default(), Retry::since(Instant::now()));
+        let began = retry.attempt_began.get();
+        retry.note_outage(began - CAP);
+        assert_eq!(retry.budget(&policy), Some((began, began + policy.max_elapsed)));
+        let enduring = Retry::enduring();
+        enduring.failed(&policy, CAP);
+        assert_eq!(enduring.budget(&policy), None);
+    }
+
+    /// A thread of this process hands the semaphore's mutex over, say, which needs no server.
+    #[test]
+    fn after_a_progress_during_an_outage_the_budget_counts_from_the_progress() {
+        let (policy, now) = (RetryPolicy::default(), Instant::now());
+        let retry = Retry::since(now - CAP);
+        let counts_from = || {
+            retry.note_outage(now - CAP * 2);
+            retry.budget(&policy).map(|(since, _)| since)
+        };
+        assert_eq!(counts_from(), Some(now - CAP));
+        retry.progress();
+        assert!(counts_from() >= Some(now));
+    }
+}
