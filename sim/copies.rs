@@ -307,6 +307,14 @@ pub fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
+/// The folder of a copy, without what an earlier build has written there: a file may have moved.
+pub fn emptied(dir: PathBuf) -> PathBuf {
+    match fs::remove_dir_all(&dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => panic!("{}: {e}", dir.display()),
+        _ => dir,
+    }
+}
+
 pub fn write(path: &Path, text: &str) {
     let dir = path.parent().expect("a file is in a directory");
     fs::create_dir_all(dir)

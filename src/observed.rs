@@ -12,7 +12,7 @@ use crate::recipes::guard::Held;
 use crate::session::ZkSession;
 use zk_session::clock::BootTime;
 use zk_session::generation::Generation;
-use zk_session::leased_node::LeasedNode;
+use zk_session::lease::node::LeasedNode;
 use zk_session::observed;
 pub use zk_session::observed::{Kept, News as SessionNews, watch as watch_sessions};
 

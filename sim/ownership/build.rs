@@ -10,7 +10,7 @@ mod copies;
 #[allow(dead_code)] // this script uses the edits only
 mod rules;
 
-use copies::{Files, Library, edit, read, write};
+use copies::{Files, Library, edit, emptied, read, write};
 
 /// The library's own files: the ends of their paths.
 const LIBRARY: &[&str] = &[
@@ -31,8 +31,7 @@ const LIBRARY: &[&str] = &[
 
 /// The files of `copy/`: replacements for the rest of the library, and the end at which the model
 /// drives the machine.
-const OWN: &[&str] =
-    &["mod.rs", "zk_session/machine.rs", "zk_session/mod.rs", "zk_session/world.rs"];
+const OWN: &[&str] = &["mod.rs", "zk_session/end.rs", "zk_session/mod.rs", "zk_session/world.rs"];
 
 /// Types that get no `Clone` and `Hash` here: `copy/` has them, or no state has a value of them.
 const LEFT_OUT: &[&str] =
@@ -61,7 +60,7 @@ fn main() {
     let mut table = String::new();
     let weaker = rules::WEAKER.iter().map(|rule| (rule.name, Some(rule)));
     for (name, rule) in std::iter::once(("today", None)).chain(weaker) {
-        let dir = out.join(name);
+        let dir = emptied(out.join(name));
         let mut files = unchanged.clone();
         for &of in rule.iter().flat_map(|rule| rule.edits) {
             edit(&mut files, of, name);
@@ -78,7 +77,7 @@ fn main() {
                 // A part of the machine, because it reads and sets the machine's own fields.
                 text += &format!(
                     "\n#[path = {:?}]\npub(crate) mod end;\n",
-                    dir.join("zk_session/machine.rs")
+                    dir.join("zk_session/end.rs")
                 );
             }
             text = library.with_paths(&place, &text, name);
@@ -87,8 +86,7 @@ fn main() {
         let path = dir.join("mod.rs");
         copies +=
             &format!("#[allow(dead_code, unused, clippy::all)]\n#[path = {path:?}]\nmod {name};\n");
-        table +=
-            &format!("        {name:?} => {name}::zk_session::connection::machine::end::new(),\n");
+        table += &format!("        {name:?} => {name}::zk_session::machine::end::new(),\n");
     }
     copies += &format!(
         "\n/// A client with this rule.\nfn client(rule: &str) -> Box<dyn client::Client> {{\n    match rule {{\n{table}        _ => panic!(\"no rule {{rule}}\"),\n    }}\n}}\n"

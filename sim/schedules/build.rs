@@ -10,7 +10,7 @@ mod copies;
 #[allow(dead_code)] // this script does not use how a mutant is found
 mod mutants;
 
-use copies::{Files, Library, edit, read, write};
+use copies::{Files, Library, edit, emptied, read, write};
 
 /// The library's own files: the ends of their paths.
 const LIBRARY: &[&str] = &[
@@ -28,8 +28,9 @@ const LIBRARY: &[&str] = &[
     "held_node.rs",
     "held_state.rs",
     "notifier.rs",
-    "leased_node.rs",
-    "lease.rs",
+    "lease/heard.rs",
+    "lease/node.rs",
+    "lease/mod.rs",
     "signal.rs",
     "wait.rs",
 ];
@@ -96,8 +97,9 @@ const NEEDED: &[(&str, &[&str])] = &[
             "scenarios/lease.rs",
             "notifier.rs",
             "zk_session/generation.rs",
-            "leased_node.rs",
-            "lease.rs",
+            "lease/heard.rs",
+            "lease/node.rs",
+            "lease/mod.rs",
             "signal.rs",
             "zk_session/world.rs",
         ],
@@ -143,7 +145,7 @@ fn main() {
     let faithful = ["loom", "shuttle"].map(|engine| (format!("{engine}_copy"), engine, None));
     let broken = mutants::ALL.iter().map(|m| (format!("mutant_{}", m.name), m.engine, Some(m)));
     for (name, engine, mutant) in faithful.into_iter().chain(broken) {
-        let dir = out.join(&name);
+        let dir = emptied(out.join(&name));
         let needed: Option<Vec<&str>> = mutant
             .and_then(|mutant| mutant.scenario.split_once("::"))
             .and_then(|(kind, _)| NEEDED.iter().find(|(needs, _)| *needs == kind))
@@ -197,7 +199,12 @@ fn modules(dir: &Path, files: &[&str], engine: &str) {
     for file in files {
         let name = file.trim_end_matches(".rs");
         let (place, name) = name.split_once('/').unwrap_or(("", name));
-        *all.entry(place).or_default() += &format!("pub mod {name};\n");
+        // A folder inside of this has a `mod.rs` of the library.
+        let name = name.split('/').next().unwrap_or_default();
+        let (modules, module) = (all.entry(place).or_default(), format!("pub mod {name};\n"));
+        if !modules.contains(&module) {
+            *modules += &module;
+        }
         if name == "error" {
             *all.entry(place).or_default() += "pub(crate) use self::error::{Error, Result};\n";
         }

@@ -17,7 +17,7 @@ use crate::wait::Mode;
 use zk_session::generation::{
     Answers, CallError, CreateMode, Generation, Operation, Reply, create_contender,
 };
-use zk_session::leased_node::NodeWatch;
+use zk_session::lease::node::NodeWatch;
 use zk_session::notifier::{EventMask, Notifier};
 use zk_wire::path;
 

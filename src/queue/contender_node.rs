@@ -8,7 +8,7 @@ use super::held_state::OnLoss;
 use super::name::NodeKey;
 use zk_session::generation::{Generation, Listed, Removal};
 use zk_session::lease::Refused;
-use zk_session::leased_node::NodeWatch;
+use zk_session::lease::node::NodeWatch;
 use zk_wire::path;
 
 pub(crate) struct ContenderNode {

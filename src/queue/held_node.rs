@@ -16,7 +16,7 @@ use zk_session::clock::BootTime;
 use zk_session::core::Core;
 use zk_session::generation::{CallError, Generation, Outcome, Removal};
 use zk_session::lease::Refused;
-use zk_session::leased_node::{LeasedNode, NodeWatch};
+use zk_session::lease::node::{LeasedNode, NodeWatch};
 use zk_session::limit::{Ended, Limit};
 use zk_session::process::Process;
 use zk_session::world::Receiver;

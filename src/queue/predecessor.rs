@@ -7,7 +7,7 @@ use super::contender_node::ContenderNode;
 use super::request::Step;
 use crate::wait::Mode;
 use zk_session::generation::{CallError, Operation};
-use zk_session::leased_node::NodeWatch;
+use zk_session::lease::node::NodeWatch;
 use zk_session::notifier::EventMask;
 
 /// What a thread that waits for a lock watches at the server.

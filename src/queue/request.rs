@@ -516,7 +516,7 @@ mod tests {
     use crate::queue::NewNode;
     use crate::{SessionEvent, ZkMutex};
     use zk_session::generation::{Folder, FolderWatch, Operation};
-    use zk_session::leased_node::NodeWatch;
+    use zk_session::lease::node::NodeWatch;
     use zk_test_server::{Op, TestServer};
 
     const SOON: Duration = Duration::from_secs(20);

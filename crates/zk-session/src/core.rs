@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use super::connect_string::ConnectString;
 use super::connection::Dialling;
-use super::connection::machine::{MachineConfig, noop};
 use super::event::{Notice, Observing, SessionEvent, SessionState, Subscribers, Tell};
 use super::generation::{CallError, Chroot, Generation, OfCore, operation_timeout};
 use super::lease;
@@ -25,6 +24,7 @@ use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, Hosts, LossReason, Result};
 use crate::limit::{Ended, Limit, Overlong};
 use crate::logging;
+use crate::machine::{MachineConfig, noop};
 use crate::process::Process;
 use crate::signal::Signal;
 use crate::world::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -3,8 +3,8 @@
 //! corpus on stable Rust.
 
 use crate::connect_string::{ConnectString, Host};
-use crate::connection::codec::{self, CallError, Reply};
-use crate::connection::machine::hostile;
+use crate::machine::codec::{self, CallError, Reply};
+use crate::machine::hostile;
 use zk_wire::code::{err, event, op};
 use zk_wire::fuzz::{Script, Target};
 use zk_wire::path;

@@ -33,13 +33,12 @@ pub mod event;
 pub mod fuzz;
 #[doc(hidden)]
 pub mod generation;
-mod heard;
 #[doc(hidden)]
 pub mod lease;
 #[doc(hidden)]
-pub mod leased_node;
-#[doc(hidden)]
 pub mod limit;
+#[doc(hidden)]
+pub mod machine;
 #[doc(hidden)]
 pub mod nonblocking;
 #[doc(hidden)]
@@ -75,7 +74,7 @@ pub use cancel::CancelToken;
 pub use crossbeam_channel;
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
 pub use event::{SessionEvent, SessionState};
-pub use leased_node::LostSignal;
+pub use lease::LostSignal;
 pub use retry::RetryPolicy;
 pub use session::Session;
 pub use stats::SessionStats;

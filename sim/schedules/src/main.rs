@@ -3,8 +3,8 @@
 //!
 //! The parts are those in which threads of one process meet: the local queue with its hand-over
 //! (`local/queue.rs`, `local/`), waits with deadlines and cancel tokens (`limit.rs`, `cancel.rs`),
-//! notifiers and the registry of watches (`session/notifier.rs`), signals (`signal.rs`), the lease
-//! that is read without a lock (`session/lease.rs`, `session/leased_node.rs`), a hold that is being
+//! notifiers and the registry of watches (`notifier.rs`), signals (`signal.rs`), the lease
+//! that is read without a lock (`lease/mod.rs`, `lease/node.rs`), a hold that is being
 //! released (`queue/held_node.rs`) and re-entry (`local/reentry.rs`). They are the library's own
 //! files: `build.rs` copies them to a place where `crate::world` is `copy/world.rs`, whose locks,
 //! channels and clock an engine controls.

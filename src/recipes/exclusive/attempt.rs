@@ -18,7 +18,7 @@ use crate::wait::Mode;
 use zk_session::acl::Acl;
 use zk_session::generation::{CallError, CreateMode, Generation, Operation, Removal};
 use zk_session::lease::Refused;
-use zk_session::leased_node::NodeWatch;
+use zk_session::lease::node::NodeWatch;
 use zk_session::limit::Limit;
 use zk_session::nonce;
 use zk_session::notifier::{EventMask, Notifier};

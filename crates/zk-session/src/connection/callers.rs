@@ -1,9 +1,9 @@
 //! The callers that wait for the machine, by the numbers that it has given them.
 
 use super::Connection;
-use super::codec::CallError;
-use super::machine::{Answers, Batch, Machine, Outcome, Output, Removal};
 use crate::clock::BootTime;
+use crate::machine::codec::CallError;
+use crate::machine::{Answers, Batch, Machine, Outcome, Output, Removal};
 use crate::world::{HashMap, Receiver, Sender, bounded};
 
 #[derive(Default)]

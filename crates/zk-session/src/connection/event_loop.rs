@@ -11,12 +11,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::dial::{DialStep, Dialer, Resolved, Target, resolve};
-use super::machine::{MachineConfig, Output};
 use super::{CHUNK, Connection, Owner, SERVER, TlsStream, is_light};
 use crate::clock::BootTime;
 use crate::connect_string::Host;
 use crate::error::LossReason;
 use crate::logging::contained;
+use crate::machine::{MachineConfig, Output};
 use crate::retry::RetryPolicy;
 use crate::tls::TlsConfig;
 use crate::world::{

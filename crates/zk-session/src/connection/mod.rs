@@ -11,10 +11,8 @@
 //! The session that owns the connection is known here as [`Owner`] only.
 
 mod callers;
-pub(crate) mod codec;
 mod dial;
 mod event_loop;
-pub(crate) mod machine;
 #[cfg(unix)]
 mod reader;
 #[cfg(feature = "tls")]
@@ -26,10 +24,10 @@ use std::sync::Arc;
 
 use self::callers::Callers;
 pub(super) use self::event_loop::{Dialling, EventLoop};
-use self::machine::{LeaseStatus, Machine, MachineConfig, Output, WatchedNode};
 #[cfg(feature = "tls")]
 use self::tls::TlsStream;
 use crate::clock::{BootTime, SharedTime};
+use crate::machine::{LeaseStatus, Machine, MachineConfig, Output, WatchedNode};
 use crate::nonblocking::{read_some, write_some};
 #[cfg(not(feature = "tls"))]
 use crate::tls::TlsStream;

@@ -22,10 +22,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::machine::Output;
 use super::{CHUNK, Inner, Owner, is_light};
 use crate::clock::BootTime;
 use crate::limit::Limit;
+use crate::machine::Output;
 use crate::world::{TcpStream, socket};
 
 /// How long a caller reads by itself. It is longer than the answer of a server with a fast disk
@@ -192,11 +192,11 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use super::super::codec::{CallError, Operation};
-    use super::super::machine::{Answers, Batch, LeaseStatus, MachineConfig, WatchedNode};
     use super::super::{Connection, Dialling, EventLoop};
     use super::*;
     use crate::connect_string::ConnectString;
+    use crate::machine::codec::{CallError, Operation};
+    use crate::machine::{Answers, Batch, LeaseStatus, MachineConfig, WatchedNode};
     use crate::retry::RetryPolicy;
     use crate::world::{Interest, Receiver};
     use zk_test_server::{Op, TestServer};

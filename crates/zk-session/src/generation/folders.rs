@@ -5,8 +5,8 @@
 use super::{CallError, CreateMode, Generation, Operation, Reply};
 use crate::acl::Acl;
 use crate::clock::BootTime;
-use crate::connection::machine::Task;
 use crate::limit::Limit;
+use crate::machine::Task;
 use zk_wire::path;
 
 impl Generation {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::{Folder, Generation, LeasedNode};
 use crate::clock::BootTime;
-use crate::connection::machine::{LeaseStatus, Output, WatchedNode, code_of};
 use crate::connection::{Connection, Owner};
 use crate::event::{Notice, SessionEvent};
 use crate::lease;
+use crate::machine::{LeaseStatus, Output, WatchedNode, code_of};
 use crate::raw::RawNews;
 use crate::world::atomic::Ordering;
 use std::time::Duration;

@@ -5,9 +5,9 @@ use crossbeam_channel::Sender;
 
 use super::*;
 use crate::acl::Acl;
-use crate::connection::machine::{Batch, Output};
-use crate::leased_node::NodeWatch;
+use crate::lease::node::NodeWatch;
 use crate::limit::Ended;
+use crate::machine::{Batch, Output};
 use crate::notifier::Notifier;
 use crate::world::bounded;
 use crate::{Session, SessionEvent};

@@ -2,14 +2,9 @@
 
 pub(crate) mod clock;
 pub(crate) mod error;
-pub(crate) mod heard;
+pub(crate) mod machine;
 pub(crate) mod nonce;
 pub(crate) mod world;
-
-pub(crate) mod connection {
-    pub(crate) mod codec;
-    pub(crate) mod machine;
-}
 
 pub(crate) mod acl {
     use zk_wire::record::Writer;
@@ -25,6 +20,8 @@ pub(crate) mod acl {
 }
 
 pub(crate) mod lease {
+    pub(crate) mod heard;
+
     use std::time::Duration;
 
     use crate::clock::BootTime;

@@ -12,7 +12,7 @@ pub(crate) use self::held_state::{HoldBounds, OnLoss};
 pub(crate) use self::request::{Callbacks, Request};
 use crate::error::Result;
 use zk_session::generation::Removal;
-use zk_session::leased_node::NodeWatch;
+use zk_session::lease::node::NodeWatch;
 
 pub struct Queue(String);
 

@@ -10,7 +10,7 @@ use zk_session::clock::BootTime;
 use zk_session::error::LossReason;
 use zk_session::notifier::{Notifier, EventMask};
 use zk_session::generation::{Generation, SPAN, T};
-use zk_session::leased_node::{LeasedNode, Listener, LostSignal, NodeWatch};
+use zk_session::lease::node::{LeasedNode, Listener, LostSignal, NodeWatch};
 use zk_session::lease::Refused;
 use zk_session::world::atomic::{AtomicBool, Ordering};
 use zk_session::world::{advance, explore, explore_up_to, spawn};

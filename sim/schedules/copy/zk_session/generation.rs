@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex}; // not the engine's: these are notes
 use std::time::Duration;
 
 use super::notifier::WatchRegistry;
-use super::leased_node::LeasedNode;
+use super::lease::node::LeasedNode;
 use super::lease::{self, Bounds, Lease, Refused};
 use crate::clock::BootTime;
 use zk_wire::code::event;

@@ -8,7 +8,6 @@ pub mod clock;
 pub mod error;
 pub mod generation;
 pub mod lease;
-pub mod leased_node;
 pub mod limit;
 pub mod notifier;
 pub mod process;

@@ -66,7 +66,7 @@
 //! number of such writes, which they alone cannot give the other node.
 
 use super::*;
-use crate::connection::codec::{Node, Operation, Reply};
+use crate::machine::codec::{Node, Operation, Reply};
 use crate::nonce;
 use zk_wire::path;
 

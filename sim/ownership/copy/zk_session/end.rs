@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::*;
 use crate::acl::Acl;
-use crate::connection::codec::{CreateMode, Operation, Reply};
+use crate::machine::codec::{CreateMode, Operation, Reply};
 use crate::lease::LeaseState;
 use outside::client::{Client, Lock, NOOP, Said, T};
 

@@ -2,7 +2,7 @@
 //! session alive, renews the lease, and says when to call it again.
 
 use super::*;
-use crate::connection::codec::Operation;
+use crate::machine::codec::Operation;
 
 impl Machine {
     /// Does what is due, and gives the time of the next call.

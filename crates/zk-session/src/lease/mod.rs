@@ -48,11 +48,15 @@
 //! follows it. No lock can prevent the latter, so an answer is true for the moment at which the
 //! clock was read. For the time after that moment there is the fencing token.
 
+pub mod heard;
+pub mod node;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::leased_node::{LeasedNode, NodeWatch};
+pub use self::node::LostSignal;
+use self::node::{LeasedNode, NodeWatch};
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::process::Process;
@@ -506,7 +510,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use super::*;
-    use crate::leased_node::{Listener, LostSignal};
+    use crate::lease::node::{Listener, LostSignal};
     use NodeWatch::{On, Unset};
 
     /// A listener that hears of losses only.

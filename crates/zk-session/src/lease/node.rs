@@ -136,7 +136,7 @@ impl LeasedNode {
         !self.is_fixed || self.czxid == czxid
     }
 
-    pub(super) fn listener(&self) -> &dyn Listener {
+    pub fn listener(&self) -> &dyn Listener {
         &*self.listener
     }
 

@@ -10,6 +10,7 @@
 //! ARCHITECTURE.md.
 
 mod background;
+pub mod codec;
 mod ending;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
@@ -32,10 +33,10 @@ pub use removal::Removal;
 pub use requests::{Answers, Batch};
 
 use self::background::Background;
-use super::codec::{self, Listing};
+use self::codec::Listing;
 use crate::clock::BootTime;
 use crate::error::LossReason;
-use crate::heard::{Answer, Heard, Stamp};
+use crate::lease::heard::{Answer, Heard, Stamp};
 use crate::world::HashSet;
 use zk_wire::Malformed;
 use zk_wire::code::{err, op, xid};

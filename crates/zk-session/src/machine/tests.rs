@@ -3,9 +3,9 @@
 
 use super::rig::*;
 use super::*;
-use crate::connection::codec::{CallError, CreateMode, Operation, Reply};
 use crate::event::SessionEvent;
 use crate::lease::WATCH_AFTER;
+use crate::machine::codec::{CallError, CreateMode, Operation, Reply};
 use crate::nonce;
 use crossbeam_channel::Receiver;
 use proptest::prelude::*;

@@ -54,7 +54,7 @@ mod search;
 const GRAINS: u32 = 32;
 
 /// The rule, for one session over all its connections.
-pub(super) struct Heard {
+pub struct Heard {
     /// How long before an ordered request an earlier request must have been answered (step 1).
     lag: Duration,
     /// Answered requests of this connection: when each was sent, and when its answer was read. The
@@ -68,19 +68,19 @@ pub(super) struct Heard {
 
 /// What the client knew when it sent a request. It decides what the answer shows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stamp {
-    pub(super) sent: BootTime,
+pub struct Stamp {
+    pub sent: BootTime,
     zxid: i64,
     /// The newest *s* that has passed step 1.
     answered: Option<BootTime>,
     /// The newest *s* that has passed steps 1 and 2. If this request is a write and the leader
     /// acknowledges it, then the leader heard of the session at that time or later.
-    pub(super) relayed: Option<BootTime>,
+    pub relayed: Option<BootTime>,
 }
 
 /// What kind of answer a request got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub enum Answer {
     /// An answer that any server can give by itself: to a ping, to a read, or a refusal.
     Local,
     /// The answer to a `sync`, which the leader served.
@@ -91,12 +91,12 @@ pub(super) enum Answer {
 }
 
 impl Heard {
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         Heard { lag: Duration::ZERO, answered: VecDeque::new(), relayed: None, zxid: 0 }
     }
 
     /// A connection has taken up the session; its handshake was sent at `sent`.
-    pub(super) fn attached(&mut self, lag: Duration, sent: BootTime, now: BootTime) {
+    pub fn attached(&mut self, lag: Duration, sent: BootTime, now: BootTime) {
         self.lag = lag;
         self.answered.clear();
         self.answered.push_back((sent, now));
@@ -104,7 +104,7 @@ impl Heard {
     }
 
     /// A request is being sent.
-    pub(super) fn send(&mut self, now: BootTime) -> Stamp {
+    pub fn send(&mut self, now: BootTime) -> Stamp {
         Stamp {
             sent: now,
             zxid: self.zxid,
@@ -115,7 +115,7 @@ impl Heard {
 
     /// Whether an ordered request that is sent now would show an *s* that is newer, by more than
     /// `by`, than earlier requests have shown.
-    pub(super) fn would_gain(&mut self, by: Duration, now: BootTime) -> bool {
+    pub fn would_gain(&mut self, by: Duration, now: BootTime) -> bool {
         let gained = self.answered_before(now).zip(self.relayed);
         gained.is_some_and(|(answered, relayed)| answered > relayed + by)
     }
@@ -132,12 +132,12 @@ impl Heard {
     }
 
     /// A server has sent this zxid.
-    pub(super) fn saw(&mut self, zxid: i64) {
+    pub fn saw(&mut self, zxid: i64) {
         self.zxid = self.zxid.max(zxid);
     }
 
     /// Takes the answer to a request. True if the request is a write that the leader acknowledged.
-    pub(super) fn answer(&mut self, stamp: &Stamp, kind: Answer, zxid: i64, now: BootTime) -> bool {
+    pub fn answer(&mut self, stamp: &Stamp, kind: Answer, zxid: i64, now: BootTime) -> bool {
         let is_written = kind == Answer::Written && zxid > stamp.zxid;
         self.saw(zxid);
         if is_written || kind == Answer::Synced {

@@ -10,8 +10,8 @@
 use super::rig::{MS, Rig, T, listing, node};
 use super::*;
 use crate::acl::Acl;
-use crate::connection::codec::{CallError, CreateMode, Operation};
-use crate::leased_node::{LeasedNode, NodeWatch};
+use crate::lease::node::{LeasedNode, NodeWatch};
+use crate::machine::codec::{CallError, CreateMode, Operation};
 use crossbeam_channel::{Receiver, TryRecvError};
 use zk_wire::code::event;
 use zk_wire::frame::MAX_FRAME;

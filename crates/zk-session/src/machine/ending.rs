@@ -3,7 +3,7 @@
 //! server.
 
 use super::*;
-use crate::connection::codec::Operation;
+use crate::machine::codec::Operation;
 
 impl Machine {
     /// Closes the session. Says whether the server knows, if that is known already; otherwise

@@ -6,7 +6,7 @@
 //! has left.
 
 use super::*;
-use crate::connection::codec::{CallError, Operation, Reply};
+use crate::machine::codec::{CallError, Operation, Reply};
 
 /// The requests that one caller sends together.
 pub struct Batch {

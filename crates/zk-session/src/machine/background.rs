@@ -9,8 +9,8 @@ use super::late::LateCreates;
 use super::removal::{RemovalNext, late_bound};
 use super::requests::is_uncertain;
 use super::*;
-use crate::connection::codec::{CallError, Operation, Reply};
 use crate::error::TOO_LONG_ADVICE;
+use crate::machine::codec::{CallError, Operation, Reply};
 use crate::world::HashMap;
 
 /// One background operation.

@@ -3,10 +3,10 @@
 #![cfg_attr(not(test), allow(dead_code))] // a fuzz target needs a part of it
 
 use super::*;
-use crate::connection::codec::{CallError, Operation};
 use crate::event::SessionEvent;
 use crate::lease;
-use crate::leased_node::{LeasedNode, Listener, NodeWatch};
+use crate::lease::node::{LeasedNode, Listener, NodeWatch};
+use crate::machine::codec::{CallError, Operation};
 use crate::world::Mutex;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::collections::HashMap;
