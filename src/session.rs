@@ -1,5 +1,5 @@
-//! `ZkSession`: the session in which locks are made and held, and its builder. The session itself is
-//! the crate `zk-session`, which knows no locks; here it gets the observers of the locks.
+//! `ZkSession`: the session in which locks are made and held, and its builder. The session itself
+//! is the crate `zk-session`, which knows no locks; here it gets the observers of the locks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -134,9 +134,9 @@ impl ZkSession {
     /// [`Error::Closed`](crate::Error::Closed).
     ///
     /// This call returns when the session's threads have ended, the thread of its observers
-    /// included, and when the logger has the session's last lines, or after that second (an observer
-    /// or the logger may take longer). If an observer itself calls
-    /// this, the call does not wait for the threads. The first call closes the session. Further
+    /// included, and when the logger has the session's last lines, or after that second (an
+    /// observer or the logger may take longer). If an observer itself calls this, the call does not
+    /// wait for the threads. The first call closes the session. Further
     /// calls, at the same time or later, wait for the first and return its outcome.
     ///
     /// # Errors
@@ -195,7 +195,7 @@ impl SessionBuilder {
     ///
     /// If a server does not pass the checks or does not let us in, [`connect`](Self::connect) says
     /// so for each host, with what to do. If a file cannot be used, it says
-    /// [`Error::InvalidConfig`] at once.
+    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) at once.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: crate::TlsConfig) -> Self {
         self.session = self.session.tls(tls);
@@ -282,10 +282,12 @@ impl SessionBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidConfig`] for a setting that cannot work; this comes at once, and no server
-    /// is dialled. (Only whether a [required chroot](Self::require_chroot) exists is asked of a
-    /// server.) [`Error::Connect`] when no server gave a session within the connect timeout; it
-    /// names each host with the reason. [`Error::Auth`] when a server refused the credentials.
+    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) for a setting that cannot work; this
+    /// comes at once, and no server is dialled. (Only whether a [required
+    /// chroot](Self::require_chroot) exists is asked of a server.)
+    /// [`Error::Connect`](crate::Error::Connect) when no server gave a session within the connect
+    /// timeout; it names each host with the reason. [`Error::Auth`](crate::Error::Auth) when a
+    /// server refused the credentials.
     pub fn connect(self) -> Result<ZkSession> {
         self.start(Builder::connect)
     }
@@ -295,14 +297,15 @@ impl SessionBuilder {
     ///
     /// * [`state`](ZkSession::state) is [`Connecting`](crate::SessionState::Connecting).
     ///   [`SessionEvent::Connected`](crate::SessionEvent::Connected) says when there is a session.
-    /// * Calls wait for that, as long as their deadline or the [`RetryPolicy`] allows. Those that do
-    ///   not wait, such as `try_lock`, give [`Error::Unavailable`].
+    /// * Calls wait for that, as long as their deadline or the [`RetryPolicy`] allows. Calls that do
+    ///   not wait, such as `try_lock`, give [`Error::Unavailable`](crate::Error::Unavailable).
     /// * The log says after 10 s what each host answers.
     ///
     /// The connect timeout does not end this: the session tries until it is closed. If a server
-    /// refuses the credentials, calls give [`Error::Auth`], as when that happens later. If a
+    /// refuses the credentials, calls give [`Error::Auth`](crate::Error::Auth), as when that
+    /// happens later. If a
     /// [required chroot](Self::require_chroot) does not exist, calls give
-    /// [`Error::InvalidConfig`] until it does.
+    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) until it does.
     ///
     /// ```no_run
     /// # fn main() -> zk_mutex::Result<()> {
@@ -317,8 +320,9 @@ impl SessionBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidConfig`] for a setting that cannot work, as from [`connect`](Self::connect).
-    /// [`Error::Unavailable`] when this machine gives no thread.
+    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) for a setting that cannot work, as
+    /// from [`connect`](Self::connect).
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when this machine gives no thread.
     pub fn connect_in_background(self) -> Result<ZkSession> {
         self.start(Builder::connect_in_background)
     }

@@ -155,6 +155,22 @@ impl<L> LockBuilder<L> {
     /// The ACL of this lock's nodes and of the parents that it makes; default [`Acl::Open`]. Every
     /// client of a semaphore must be able to read the semaphore's node. A client that finds the
     /// node empty must also be able to write it.
+    ///
+    /// All sessions that use a lock need `READ`, `CREATE` and `DELETE` on its znodes. If a session
+    /// may create and not delete, its lock ends only with the session. A client needs `WRITE` to
+    /// ask a holder to release its lock, and a semaphore needs it to set its number of permits.
+    /// `ADMIN` is never needed.
+    ///
+    /// Give the sessions of a [`ZkExclusiveLock`](crate::ZkExclusiveLock) `WRITE`, too: all holders
+    /// use one node name, and a release writes to the node before it deletes it, so that the delete
+    /// cannot hit the node of the next holder. Without `WRITE` it can, if a server forwards the
+    /// delete late, after the session has moved to another server and sent it again: then two
+    /// guards are valid until the event of the deletion arrives.
+    ///
+    /// If the server refuses the list, the call on the lock ends with
+    /// [`Error::Server`](crate::Error::Server) and creates nothing. A list of more than 3 KiB is
+    /// refused when the lock is built, and so is [`Acl::CreatorAll`] if the session has no
+    /// credentials.
     pub fn acl(mut self, acl: Acl) -> Self {
         self.settings.acl = acl;
         self

@@ -1,11 +1,11 @@
-//! The access control list of the nodes that a lock creates.
+//! The access control list of a node.
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
 use zk_wire::record::Writer;
 
-/// The access control list of a lock's nodes, and of the parents that are created for it.
+/// The access control list of a node that is created, and of the parents that are made for it.
 ///
 /// See ZooKeeper's programmer's guide, "ZooKeeper access control using ACLs". Parents that exist
 /// already keep their ACL.
@@ -16,39 +16,20 @@ pub enum Acl {
     #[default]
     Open,
     /// Only clients with the credentials of this session may do anything (`CREATOR_ALL_ACL`). The
-    /// session needs [`SessionBuilder::auth`](crate::SessionBuilder::auth): without it the lock is
-    /// refused when it is built.
+    /// session needs credentials ([`Builder::auth`](crate::Builder::auth)) or a certificate.
     CreatorAll,
     /// These entries.
     ///
-    /// All sessions that use a lock need `READ`, `CREATE` and `DELETE` on its znodes. If a session
-    /// may create and not delete, its lock ends only with the session. A client needs `WRITE` to
-    /// ask a holder to release its lock, and a semaphore needs it to set its number of permits.
-    /// `ADMIN` is never needed.
-    ///
-    /// Give the sessions of a [`ZkExclusiveLock`](crate::ZkExclusiveLock) `WRITE`, too: all holders
-    /// use one node name, and a release writes to the node before it deletes it, so that the delete
-    /// cannot hit the node of the next holder. Without `WRITE` it can, if a server forwards the
-    /// delete late, after the session has moved to another server and sent it again: then two
-    /// guards are valid until the event of the deletion arrives.
-    ///
     /// The server refuses a list that is empty, or has an entry of an unknown scheme, or has an
-    /// entry of the scheme `auth` if the session has no [`auth`](crate::SessionBuilder::auth). Then
-    /// the call on the lock ends with [`Error::Server`](crate::Error::Server) and creates nothing.
-    /// A list of more than 3 KiB is refused when the lock is built.
+    /// entry of the scheme `auth` if the session has no [`auth`](crate::Builder::auth).
     ///
-    /// ```no_run
-    /// # fn main() -> zk_mutex::Result<()> {
-    /// use zk_mutex::{Acl, AclEntry, Permissions, ZkMutex, ZkSession};
+    /// ```
+    /// use zk_session::{Acl, AclEntry, Permissions};
     ///
-    /// let session = ZkSession::builder("zk1:2181").auth("digest", "orders:secret").connect()?;
     /// let acl = Acl::Custom(vec![
     ///     AclEntry::new(Permissions::ALL, "auth", ""),
     ///     AclEntry::new(Permissions::READ, "ip", "10.0.0.0/8"), // operators may read
     /// ]);
-    /// let mutex = ZkMutex::builder(&session, "/locks/orders").acl(acl).build()?;
-    /// # Ok(())
-    /// # }
     /// ```
     Custom(Vec<AclEntry>),
 }
@@ -132,6 +113,7 @@ impl Acl {
     }
 
     /// How many bytes of a request the list takes.
+    #[doc(hidden)]
     pub fn encoded_len(&self) -> usize {
         self.encode(Writer::bare()).frame().len() - Writer::bare().frame().len()
     }

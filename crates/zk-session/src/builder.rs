@@ -87,21 +87,21 @@ impl Builder {
     /// as usual there is no need to state it. By default the library takes half of the granted
     /// session timeout for the tick.
     ///
-    /// The length of a guard's lease depends on the tick: every half tick each server reports to
+    /// The length of the lease depends on the tick: every half tick each server reports to
     /// its leader which sessions it has heard. By default servers grant no session timeout below
     /// two ticks, so half of the timeout is never shorter than the tick. State the tick in these
     /// cases:
     ///
     /// * **`minSessionTimeout` of the servers is set below two ticks.** If the tick is not stated
-    ///   then, two guards may be valid at once.
-    /// * Guards should outlive longer outages. If the tick is far below the timeout and is stated,
+    ///   then, two clients may hold the same thing at once.
+    /// * What is held should outlive longer outages. If the tick is far below the timeout and is stated,
     ///   a lease lasts up to a fifth of the timeout longer.
     ///
-    /// Never state less than the real tick: then two guards can be valid at once. The library can
+    /// Never state less than the real tick: then two clients can hold the same thing at once. The library can
     /// warn of that in the log only if the servers grant another timeout than was requested, since
     /// only then their tick shows. If the servers' ticks differ, state the longest.
     ///
-    /// Behind an observer master (`observerMasterPort`) no tick is right: do not use locks in
+    /// Behind an observer master (`observerMasterPort`) no tick is right: hold nothing in
     /// sessions that are connected to observers of such a master.
     ///
     /// Keep the stated tick at or below half of the session timeout. With a longer tick only a new
@@ -118,14 +118,14 @@ impl Builder {
     /// A server refuses a session that has seen a later state than the server itself has. That is
     /// so for a moment when the server lags behind. It is so for good when the ensemble comes back
     /// without its data, or with an older copy of it. Then the old session can never be resumed:
-    /// its locks are lost as with an expiry ([`LossReason`](crate::LossReason) `LeaseExpired` or
+    /// what it holds is lost as with an expiry ([`LossReason`](crate::LossReason) `LeaseExpired` or
     /// `SessionExpired`), and calls that wait begin anew in the new session. The time counts from
     /// the first refusal, and begins again whenever a host answers otherwise or cannot be reached:
     /// that host may still have the data.
     ///
     /// By default the session waits until the data is back, because only an operator knows whether
-    /// it will come back. Locks and fencing tokens of an ensemble that has lost its data begin
-    /// anew: a store that knows a token of before refuses the new holders. A server without a
+    /// it will come back. Transaction numbers of an ensemble that has lost its data begin
+    /// anew. A server without a
     /// quorum closes connections in the same way. Then the library may give up a session that the
     /// servers could resume when the quorum is back. Its waiters lose their places in the queue
     /// then. So give a time that is longer than the outages which a session should survive.
@@ -135,10 +135,10 @@ impl Builder {
     }
 
     /// The chroot of the connect string must exist: if it does not, [`connect`](Self::connect) ends
-    /// with an error, and so does a lock if the chroot is deleted later. By default the first lock
+    /// with an error, and so does a call if the chroot is deleted later. By default the first create
     /// makes it, and the log says so at level `info`. A chroot that does not exist is often a
     /// mistake: the connect string is mistyped, or names another ensemble. Then no other process
-    /// uses the same locks. Without a chroot in the connect string this changes nothing.
+    /// uses the same nodes. Without a chroot in the connect string this changes nothing.
     pub fn require_chroot(mut self) -> Self {
         self.config.requires_chroot = true;
         self
@@ -192,12 +192,11 @@ impl Builder {
     /// [`Error::InvalidConfig`] until it does.
     ///
     /// ```no_run
-    /// # fn main() -> zk_mutex::Result<()> {
-    /// use zk_mutex::{ZkMutex, Session};
+    /// # fn main() -> zk_session::Result<()> {
+    /// use zk_session::Session;
     ///
     /// let session = Session::builder("zk1:2181,zk2:2181,zk3:2181").connect_in_background()?;
-    /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
-    /// let guard = mutex.lock()?; // waits for a server, and then for the lock
+    /// println!("{:?}", session.state()); // Connecting, until a server can be reached
     /// # Ok(())
     /// # }
     /// ```

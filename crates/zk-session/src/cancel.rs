@@ -7,13 +7,13 @@ use std::sync::Arc;
 use crate::signal::Signal;
 use crate::world::Receiver;
 
-/// Cancels waits for locks, from any thread: every clone of a token is the same token.
+/// Cancels waits, from any thread: every clone of a token is the same token.
 ///
 /// A token stays cancelled: a wait that begins later with it ends at once. Cancelling ends a wait,
-/// never a lock. If the lock is granted just before the token is cancelled, the call returns it.
+/// and nothing else: if the wait has its result just before that, the call returns it.
 ///
 /// ```
-/// let token = zk_mutex::CancelToken::new();
+/// let token = zk_session::CancelToken::new();
 /// let same = token.clone();
 /// same.cancel();
 /// assert!(token.is_cancelled());

@@ -13,10 +13,10 @@ pub enum SessionState {
     Connecting,
     /// The session is connected to a server.
     Connected,
-    /// The connection is lost. The session, as far as is known, is not: it is being resumed. Guards
-    /// stay valid until their lease ends.
+    /// The connection is lost. The session, as far as is known, is not: it is being resumed. What
+    /// is held stays held until the lease ends.
     Suspended,
-    /// The session is gone, and every guard with it; a new session is being made.
+    /// The session is gone, and what was held in it; a new session is being made.
     Lost,
     /// The session was closed, by `close()` or by the drop of its last handle; or this process is a
     /// forked child of the process that connected it. This state is final.
@@ -38,7 +38,7 @@ pub enum SessionEvent {
     Suspended,
     /// The same session was resumed on a new connection.
     Reconnected,
-    /// The session is lost, and every lock held in it.
+    /// The session is lost, and what was held in it.
     Lost(LossReason),
     /// The session was closed on our side. This is the last event.
     Closed,

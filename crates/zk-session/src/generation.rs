@@ -46,7 +46,7 @@ const LOOK_BEFORE_CLOSE: Duration = Duration::from_millis(200);
 pub(super) type Report = Box<dyn Fn(SessionEvent) + Send + Sync>;
 
 pub struct Generation {
-    /// Counts the sessions made through one `ZkSession`.
+    /// Counts the sessions made through one `Session`.
     pub number: u64,
     pub lease: Lease,
     /// The threads that wait for an event of a node, by the node's full path.

@@ -80,3 +80,8 @@ pub use session::Session;
 pub use stats::SessionStats;
 #[cfg(feature = "tls")]
 pub use tls::TlsConfig;
+
+/// With this, the doc tests compile the code of README.md.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -7,7 +7,7 @@
 //! a queue of the process, and one more thread, `zkm-log`, gives the lines to the logger, in order.
 //! The thread starts with the first line, and ends when there was nothing to log for a while. What
 //! an application's thread logs in its own call goes to the logger on that thread, but for
-//! [`queued!`] lines: these say what happened to the session and to the holds of other threads,
+//! `queued!` lines: these say what happened to the session and to the holds of other threads,
 //! and the thread that notices it must not block there.
 //!
 //! The library logs only through the macros of this file. If the level is enabled, each runs the

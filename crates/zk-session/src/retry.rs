@@ -14,7 +14,7 @@ const LONGEST: Duration = Duration::from_secs(1 << 24);
 /// How a session comes back after an outage, and how long a blocked call goes on without progress.
 ///
 /// While the session is open it tries again and again to connect. The pauses grow from `base` to
-/// `cap`, with jitter. A blocked call (`lock()` and its kin) that fails although there is a
+/// `cap`, with jitter. A blocked call that fails although there is a
 /// connection also pauses like this before it tries again. If such a call has no deadline and makes
 /// no progress for [`max_elapsed`](Self::max_elapsed), it ends with [`Error::Unavailable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,19 +52,19 @@ impl RetryPolicy {
     }
 
     /// How long a blocked call without a deadline goes on without progress; default 60 s. A call
-    /// with a timeout or a deadline goes on until that, however long it is, and
-    /// [`try_lock`](crate::ZkMutex::try_lock) and its kin do not wait for a connection at all.
+    /// with a timeout or a deadline goes on until that, however long it is. A
+    /// call that only tries once does not wait for a connection at all.
     ///
-    /// The time counts from the beginning of the call, and again from each progress: its node was
-    /// created, its watches were set, or the event for which it waited has come. A new connection
+    /// The time counts from the beginning of the call, and again from each progress: a node was
+    /// created, watches were set, or the event for which it waited has come. A new connection
     /// alone is no progress. When the time is over, the call ends with
     /// [`Cause::Outage`](crate::Cause::Outage) in an outage, and with
     /// [`Cause::NoProgress`](crate::Cause::NoProgress) if servers can be reached but do not give
     /// the answer that is needed. An outage that began before the call counts from the call on. So
     /// a program that calls again after each error does not spin: each call waits for this time.
     ///
-    /// A call whose node is in the queue and whose watches are set only waits for its turn. This
-    /// time does not limit it, until an outage begins.
+    /// A call whose watches are set, and which only waits for an event, is not limited by this time
+    /// until an outage begins.
     #[must_use]
     pub fn max_elapsed(mut self, max_elapsed: Duration) -> Self {
         self.max_elapsed = max_elapsed;
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(enduring.budget(&policy), None);
     }
 
-    /// A thread of this process hands the semaphore's mutex over, say, which needs no server.
+    /// Another thread of this process may bring the progress, say, which needs no server.
     #[test]
     fn after_a_progress_during_an_outage_the_budget_counts_from_the_progress() {
         let (policy, now) = (RetryPolicy::default(), Instant::now());

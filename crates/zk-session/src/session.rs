@@ -13,38 +13,35 @@ use crate::generation::Generation;
 use crate::stats::SessionStats;
 use crate::world::Receiver;
 
-/// A supervised ZooKeeper session, in which locks are made and held.
+/// A supervised ZooKeeper session.
 ///
 /// The session survives an outage: it is resumed on another connection, with back-off, for as long
-/// as the server keeps it. If the server expires it, every guard is lost, the holders are notified,
-/// and a new session is made in the background. That goes on until the session is closed.
+/// as the server keeps it. If the server expires it, what is held in it is lost, its holders are
+/// notified, and a new session is made in the background. That goes on until the session is closed.
 ///
 /// # Handles
 ///
-/// Clones of this value are handles of one session. Each lock and each guard of the session is a
-/// handle too. [`close`](Self::close) closes the session; so does the drop of its last handle. That
+/// Clones of this value are handles of one session. What is
+/// held in the session is a handle too. [`close`](Self::close) closes the session; so does the drop of its last handle. That
 /// drop waits for the server's answer to the close and for the session's threads, for 0.95 seconds
-/// at most. So where a guard is the last handle, its drop or its `unlock()` may take that long when
-/// no server answers. Keep a clone of the session until the end of the program, or call `close`, if
-/// the release of a guard must not wait.
+/// at most. Keep a clone of the session until the end of the program, or call `close`, if the drop
+/// of what is held must not wait.
 ///
 /// # Threads
 ///
-/// A session has two threads: one for the connection and one that supervises. With an
-/// [`Observer`](crate::Observer) it has one more. Host names are looked up on a thread that ends
-/// with the look-up. A session listens on no port. The application's client, `Session::client`,
-/// has threads of its own. All sessions of a process share one thread that gives their lines to the
+/// A session has two threads: one for the connection and one that supervises. Host
+/// names are looked up on a thread that ends with the look-up. A session listens on no port. All sessions of a process share one thread that gives their lines to the
 /// application's logger, so that a logger that blocks delays nothing; it ends when there was
 /// nothing to log for ten seconds.
 ///
 /// # Statics, forks
 ///
 /// Statics are not dropped at exit. So close a session that is kept in a static by hand, or its
-/// locks stay taken until the server expires the session.
+/// ephemeral nodes stay until the server expires the session.
 ///
 /// A session belongs to the process that connected it. In a forked child each call gives
 /// [`Error::Forked`](crate::Error::Forked), the state is [`Closed`](SessionState::Closed), and a
-/// drop does nothing. The chapter [`guide::forks`](crate::guide::forks) says what to do instead.
+/// drop does nothing. Connect a session of its own in the child.
 ///
 /// # Example
 ///
@@ -115,8 +112,8 @@ impl Session {
     }
 
     /// How long the lease of the session still lasts: for this time no server can expire the
-    /// session, as the servers' answers show; see [`Held`](crate::Held). The lease is renewed in
-    /// the background only while a guard exists.
+    /// session, as the servers' answers show. The lease is renewed in the background only while
+    /// something is held.
     pub fn lease_remaining(&self) -> Duration {
         let remaining = |generation: Arc<Generation>| generation.lease.remaining(BootTime::now());
         self.core().generation().map_or(Duration::ZERO, remaining)
@@ -136,16 +133,14 @@ impl Session {
         self.core().subscribe()
     }
 
-    /// Ends the session, and with it every lock that it holds.
+    /// Ends the session, and with it everything that it holds.
     ///
     /// If a server can be reached, it ends the session at once. Otherwise this call gives up within
     /// a second, and the server expires the session later. Every blocked call returns
     /// [`Error::Closed`](crate::Error::Closed).
     ///
-    /// This call returns when the session's threads have ended, the thread of its observers
-    /// included, and when the logger has the session's last lines, or after that second (an observer
-    /// or the logger may take longer). If an observer itself calls
-    /// this, the call does not wait for the threads. The first call closes the session. Further
+    /// This call returns when the session's threads have ended, and when the logger has the session's
+    /// last lines, or after that second (the logger may take longer). The first call closes the session. Further
     /// calls, at the same time or later, wait for the first and return its outcome.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use super::event::SessionEvent;
 
-/// The numbers of one session, as [`ZkSession::stats`](crate::ZkSession::stats) gives them. All are
+/// The numbers of one session, as [`Session::stats`](crate::Session::stats) gives them. All are
 /// counts since the session was connected first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -13,7 +13,7 @@ pub struct SessionStats {
     pub connections_lost: u64,
     /// Lost connections after which the same session was resumed.
     pub reconnected: u64,
-    /// Lost sessions, and with each the locks that were held in it.
+    /// Lost sessions, and with each what was held in it.
     pub sessions_lost: u64,
 }
 

@@ -8,7 +8,7 @@
 //! answer. `dial` chooses the server to dial and the time; `codec` encodes the requests and decodes
 //! the answers.
 //!
-//! The session that owns the connection is known here as [`Owner`] only.
+//! The session that owns the connection is known here as `Owner` only.
 
 mod callers;
 mod dial;

@@ -23,8 +23,8 @@ pub trait Listener: Send + Sync {
     /// A read that has set a watch has shown this data of the node.
     fn read(&self, data: &[u8]);
 
-    /// The time has come that [`Bounds::look_after`] or an earlier look has named. Gives the time
-    /// of the next look; [`BootTime::END`]: never.
+    /// The time has come that [`Bounds::look_after`](super::Bounds::look_after) or an earlier look has named. Gives the time
+    /// of the next look; `BootTime::END`: never.
     fn look(&self, now: BootTime) -> BootTime;
 }
 
@@ -144,7 +144,7 @@ impl LeasedNode {
         self.loss.value()
     }
 
-    /// A new signal for one guard. The loss of this node raises it, until `part`.
+    /// A new signal for one holder. The loss of this node raises it, until `part`.
     pub fn signal(&self) -> LostSignal {
         let signal = LostSignal::common();
         self.join(&signal);
@@ -192,27 +192,20 @@ impl LeasedNode {
     }
 }
 
-/// A guard gives out this signal. It becomes ready if the lock is lost before that guard is
-/// released, and never otherwise. Where a guard stands for several locks or permits
-/// ([`ZkMultiGuard`](crate::ZkMultiGuard), a [`ZkPermit`](crate::ZkPermit) of several permits), it
-/// becomes ready when the first of them is lost.
+/// A holder of something under the lease of a session gives out this signal. It becomes ready if
+/// what is held is lost before the holder releases it, and never otherwise. Where a holder has
+/// several nodes, it becomes ready when the first of them is lost.
 ///
-/// A normal release never makes it ready, and nothing that happens to the lock later does. So a
-/// thread that waits on it for ever needs another way to end. (The signal of an election's term
-/// becomes ready whenever the term ends.) All clones of this value are one signal.
+/// A normal release never makes it ready, and nothing that happens later does. So a thread that
+/// waits on it for ever needs another way to end. All clones of this value are one signal.
 ///
 /// ```no_run
 /// # fn step() {}
-/// # fn main() -> zk_mutex::Result<()> {
 /// use std::time::Duration;
-/// use zk_mutex::crossbeam_channel::{select, tick};
-/// use zk_mutex::{ZkMutex, ZkSession};
+/// use zk_session::LostSignal;
+/// use zk_session::crossbeam_channel::{select, tick};
 ///
-/// let session = ZkSession::connect("127.0.0.1:2181")?;
-/// let mutex = ZkMutex::new(&session, "/locks/orders")?;
-/// let guard = mutex.lock()?;
-/// let lost = guard.lost();
-///
+/// # fn work(lost: LostSignal) {
 /// // A thread that only waits.
 /// if let Some(reason) = lost.wait(Duration::from_secs(60)) {
 ///     eprintln!("stop: {reason}");
@@ -226,7 +219,6 @@ impl LeasedNode {
 ///         recv(work) -> _ => step(),
 ///     }
 /// }
-/// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
@@ -242,32 +234,35 @@ static READY: LazyLock<Receiver<Infallible>> = LazyLock::new(|| bounded(0).1);
 
 impl LostSignal {
     /// A signal for several nodes, each of which must `join` it.
+    #[doc(hidden)]
     pub fn common() -> Self {
         LostSignal { signal: Signal::new(), process: Process::default() }
     }
 
     /// A signal that is ready.
+    #[doc(hidden)]
     pub fn ready(reason: LossReason) -> Self {
         let signal = LostSignal::common();
         signal.signal.raise(reason);
         signal
     }
 
-    /// Why the lock was lost; `None` as long as it is not.
+    /// Why what is held was lost; `None` as long as it is not.
     pub fn reason(&self) -> Option<LossReason> {
         self.signal.value().or_else(|| self.process.is_forked().then_some(LossReason::Forked))
     }
 
-    /// Blocks until the lock is lost, and says why. `None`: it was not lost within `timeout`.
+    /// Blocks until what is held is lost, and says why. `None`: it was not lost within `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<LossReason> {
         self.reason().or_else(|| self.signal.wait(timeout))
     }
 
     /// The signal as a channel, for `select!` with other channels. No message ever comes:
-    /// `recv()` returns `Err`, and `select!` picks its arm, exactly when the lock is lost.
+    /// `recv()` returns `Err`, and `select!` picks its arm, exactly when what is held is
+    /// lost.
     ///
     /// Keep the `LostSignal`, or a clone of it. A clone of this receiver alone becomes ready as
-    /// soon as the last `LostSignal` of its guard is dropped, although the lock was not lost.
+    /// soon as the last `LostSignal` of its holder is dropped, although nothing was lost.
     ///
     /// In a forked child this receiver is ready. A clone of it that was made before the fork never
     /// becomes ready in the child.
