@@ -297,8 +297,8 @@ impl SessionBuilder {
     ///
     /// * [`state`](ZkSession::state) is [`Connecting`](crate::SessionState::Connecting).
     ///   [`SessionEvent::Connected`](crate::SessionEvent::Connected) says when there is a session.
-    /// * Calls wait for that, as long as their deadline or the [`RetryPolicy`] allows. Calls that do
-    ///   not wait, such as `try_lock`, give [`Error::Unavailable`](crate::Error::Unavailable).
+    /// * Calls wait for that, as long as their deadline or the [`RetryPolicy`] allows. Calls that
+    ///   do not wait, such as `try_lock`, give [`Error::Unavailable`](crate::Error::Unavailable).
     /// * The log says after 10 s what each host answers.
     ///
     /// The connect timeout does not end this: the session tries until it is closed. If a server
