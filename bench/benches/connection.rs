@@ -1,11 +1,9 @@
 //! The cost of a request to a server on the same host: `cargo bench -p zk-mutex-bench --bench
 //! connection`.
 //!
-//! The machine that makes all decisions of a connection is private, and it knows the lease, the
-//! errors and the session around it. So no bench can compile its files into itself, as `names.rs`
-//! does with those of the queue. A hidden module for benches would be a second interface of the
-//! library. So these benches use the public interface and the embedded server over loopback: they
-//! measure the machine, the sockets, the threads that wake each other, and the server together.
+//! These benches use the public interface and the embedded server over loopback: they measure the
+//! machine, the sockets, the threads that wake each other, and the server together. (`machine.rs`
+//! measures the machine alone.)
 //! They serve to compare one version of the library with another.
 
 use std::hint::black_box;

@@ -1,6 +1,6 @@
 //! The cost of reading a listing of a lock's queue: `cargo bench -p zk-mutex-bench --bench names`.
 //!
-//! The names and the rule are private pure functions that use nothing else of the library. So this
+//! The names and the rule are private pure functions that use nothing else of the locks. So this
 //! bench compiles their two files into itself. A public but hidden module for benches would be a
 //! second interface of the library, which some program would begin to use.
 
@@ -16,13 +16,6 @@ use self::queue::rule::{Claim, contenders, in_order, verdict};
 mod queue {
     pub(crate) mod name;
     pub(crate) mod rule;
-}
-
-/// The part of the library's world that the two files need.
-mod world {
-    pub(crate) fn new_uuid() -> uuid::Uuid {
-        uuid::Uuid::new_v4()
-    }
 }
 
 /// A queue of so many contenders, unordered, as a server lists it, and the name of the last

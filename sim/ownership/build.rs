@@ -69,7 +69,9 @@ fn main() {
             if !OWN.contains(&&*place) {
                 text = with_derives(&text);
                 // The tests in the library's files are never compiled in the copies.
-                for tests in ["#[cfg(test)]", "#[cfg(any(test, fuzzing))]"] {
+                let fuzzed = "#[cfg(any(test, fuzzing))]";
+                let measured = "#[cfg(any(test, fuzzing, feature = \"test\"))]";
+                for tests in ["#[cfg(test)]", fuzzed, measured] {
                     text = text.replace(tests, "#[cfg(any())]");
                 }
             }

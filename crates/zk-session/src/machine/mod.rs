@@ -17,7 +17,7 @@ pub(crate) mod hostile;
 mod late;
 mod removal;
 mod requests;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, feature = "test"))]
 mod rig;
 mod server_side;
 #[cfg(test)]
@@ -31,6 +31,8 @@ use std::time::Duration;
 pub(crate) use background::Task;
 pub use removal::Removal;
 pub use requests::{Answers, Batch};
+#[cfg(any(test, fuzzing, feature = "test"))]
+pub use rig::Bench;
 
 use self::background::Background;
 use self::codec::Listing;

@@ -1,6 +1,6 @@
-//! The surroundings of the machine in tests and fuzz targets: the event loop and the generation,
+//! The surroundings of the machine in tests, benches and fuzz targets: the event loop and the generation,
 //! without threads, sockets or a network, and a clock that only the test moves.
-#![cfg_attr(not(test), allow(dead_code))] // a fuzz target needs a part of it
+#![cfg_attr(not(test), allow(dead_code))] // fuzz targets and benches need a part of it
 
 use super::*;
 use crate::event::SessionEvent;
@@ -426,6 +426,30 @@ impl Rig {
     /// A hold of a node whose name others use too.
     pub(super) fn fixed(&self, czxid: i64) -> Arc<LeasedNode> {
         self.grant(LeasedNode::fixed("/l/lock".into(), czxid, NodeWatch::Unset, self.listener()))
+    }
+}
+
+/// A machine whose session is connected, for its bench.
+pub struct Bench(Rig);
+
+impl Bench {
+    pub fn up() -> Self {
+        Bench(Rig::up())
+    }
+
+    /// A caller creates a node and lists its folder in one flight. The server answers, with these
+    /// names. Gives how many the caller gets.
+    pub fn create_and_list(&mut self, names: &[&str]) -> usize {
+        let (acl, mode) = (&crate::acl::Acl::Open, codec::CreateMode::EphemeralSequential);
+        let create = Operation::Create { path: "/l/_c_id-lock-", data: b"host:1", acl, mode };
+        let list = Operation::GetChildren { path: "/l", watch: false };
+        let removal = Removal::of_create("/l/_c_id-lock-", "id");
+        let (_, answers) = self.0.call(&[(create, Some(removal)), (list, None)]);
+        let sent: Vec<i32> = self.0.sent().iter().map(|(xid, ..)| *xid).collect();
+        self.0.reply(sent[0], 0, &node(b"/l/_c_id-lock-0000000007", 5, 7));
+        self.0.reply(sent[1], 0, &listing(names));
+        let mut answers = answers.try_recv().unwrap();
+        answers.listed(1).unwrap().children.names().len()
     }
 }
 
