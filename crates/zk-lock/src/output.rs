@@ -28,7 +28,8 @@ impl Output {
         };
         let json = common.json;
         // The messages of the client crate are of no use to an operator.
-        let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| format!("off,zk_mutex={level}"));
+        let filter = std::env::var("RUST_LOG")
+            .unwrap_or_else(|_| format!("off,zk_mutex={level},zk_session={level}"));
         let mut logger = env_logger::Builder::new();
         logger.parse_filters(&filter).format(move |to, record| {
             if json {

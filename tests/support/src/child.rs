@@ -18,7 +18,7 @@ const SETTLE: Duration = Duration::from_secs(10);
 pub fn main(test: &Test) -> ExitCode {
     end_with_parent();
     let filter = env_logger::Env::default()
-        .default_filter_or("zk_mutex=debug,zk_test_server=debug,suite=debug");
+        .default_filter_or("zk_mutex=debug,zk_session=debug,zk_test_server=debug,suite=debug");
     logged::install(env_logger::Builder::from_env(filter).format_timestamp_micros().build());
     control::start();
     let before = Residue::now();

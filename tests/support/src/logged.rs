@@ -39,8 +39,11 @@ struct Keeper(Logger);
 
 /// Warnings, and the news of the library and of the embedded server.
 fn is_kept(metadata: &Metadata<'_>) -> bool {
-    let is_news =
-        || ["zk_mutex", "zk_test_server"].iter().any(|t| metadata.target().starts_with(t));
+    let is_news = || {
+        ["zk_mutex", "zk_session", "zk_test_server"]
+            .iter()
+            .any(|t| metadata.target().starts_with(t))
+    };
     metadata.level() <= Level::Warn || metadata.level() == Level::Info && is_news()
 }
 
