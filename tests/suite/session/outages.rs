@@ -47,7 +47,7 @@ fn outage_is_a_warning_with_host_and_cause_and_its_end_names_the_server() {
     until_empty(&address, LOCK);
     // An outage without a lock is told too.
     proxy.cut();
-    until_logged(Level::Warn, &[&id, "is lost (", "; no lock is held; resuming"]);
+    until_logged(Level::Warn, &[&id, "is lost (", "; nothing is held; resuming"]);
 }
 
 fn expiry_is_told_once() {

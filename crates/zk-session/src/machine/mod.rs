@@ -273,7 +273,7 @@ impl LeaseStatus {
     pub(crate) fn left(&self, now: BootTime) -> String {
         match self.end {
             Some(end) => format!("lease left {:.1} s", end.since(now).as_secs_f64()),
-            None => "no lock is held".to_owned(),
+            None => "nothing is held".to_owned(),
         }
     }
 }
