@@ -203,15 +203,7 @@ mod tests {
 
     #[test]
     fn only_the_node_that_this_session_made_is_ours_and_only_while_nobody_changes_it() {
-        let made = Stat {
-            czxid: 7,
-            ctime: 0,
-            version: 0,
-            aversion: 0,
-            owner: 0,
-            data_length: 0,
-            pzxid: 7,
-        };
+        let made = Stat { czxid: 7, mzxid: 7, pzxid: 7, ..Stat::default() };
         let parents = Parents::default();
         assert!(!parents.is_ours("/l", &made), "another client made it");
         for other in [

@@ -59,32 +59,47 @@ impl<'a> Reader<'a> {
 
     /// Reads a `Stat`.
     pub fn stat(&mut self) -> Result<Stat, Malformed> {
-        let (czxid, _mzxid) = (self.i64()?, self.i64()?);
-        let (ctime, _mtime) = (self.i64()?, self.i64()?);
-        let version = self.i32()?;
-        let (_cversion, aversion) = (self.i32()?, self.i32()?);
-        let owner = self.i64()?;
-        let (data_length, _children) = (self.i32()?, self.i32()?);
-        let pzxid = self.i64()?;
-        Ok(Stat { czxid, ctime, version, aversion, owner, data_length, pzxid })
+        Ok(Stat {
+            czxid: self.i64()?,
+            mzxid: self.i64()?,
+            ctime: self.i64()?,
+            mtime: self.i64()?,
+            version: self.i32()?,
+            cversion: self.i32()?,
+            aversion: self.i32()?,
+            owner: self.i64()?,
+            data_length: self.i32()?,
+            children: self.i32()?,
+            pzxid: self.i64()?,
+        })
     }
 }
 
-/// The fields of a node's `Stat` that a client of locks reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What a server says of a node beside its data: ZooKeeper's `Stat`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stat {
-    /// The transaction that made the node.
+    /// The transaction that made the node. No other node ever has this number together with the
+    /// same path, so the two together name a node for good.
     pub czxid: i64,
+    /// The transaction that last changed its data; at first the one that made the node.
+    pub mzxid: i64,
     /// When it was made: milliseconds since 1970, by the server's clock.
     pub ctime: i64,
+    /// When its data was last changed: milliseconds since 1970, by the server's clock.
+    pub mtime: i64,
     /// How often its data was changed.
     pub version: i32,
+    /// How often a child of it was made or deleted.
+    pub cversion: i32,
     /// How often its ACL was changed.
     pub aversion: i32,
-    /// The session that owns it; 0 if none does. (A container's is 0 too.)
+    /// The session with which the node ends (`ephemeralOwner`); 0 if there is none, as for a
+    /// container and for a node with a time to live.
     pub owner: i64,
     /// The length of its data in bytes.
     pub data_length: i32,
+    /// How many children it has.
+    pub children: i32,
     /// The last transaction that made or deleted a child of it.
     pub pzxid: i64,
 }
