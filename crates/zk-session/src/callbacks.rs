@@ -1,18 +1,35 @@
-//! The functions that the event loop's thread calls: when the children of a node change, and at
-//! some time. They are the library's own, and must not block.
+//! What the event loop's thread calls: functions for looks at nodes, and functions for some time.
+//! They are the library's own, and must not block.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::clock::BootTime;
 use crate::logging::contained;
+use crate::watch::Teller;
 use crate::world::{HashMap, HashSet, Mutex};
 
 #[derive(Default)]
 pub(super) struct Callbacks {
-    /// By the node's full path.
-    folders: Mutex<HashMap<String, Arc<FolderWatch>>>,
+    watchers: Mutex<Watchers>,
     timers: Mutex<Timers>,
+}
+
+/// Who hears of a look of the machine, by the look's number.
+#[derive(Default)]
+struct Watchers {
+    all: BTreeMap<u64, Watcher>,
+    /// The number of the function for each folder, by the folder's full path.
+    folders: HashMap<String, u64>,
+}
+
+/// Who hears of a look of the machine.
+#[derive(Clone)]
+pub(super) enum Watcher {
+    /// The look of a folder: the listing, and the first change after it.
+    Folder(Arc<FolderWatch>),
+    /// A lasting look.
+    Node(Arc<Teller>),
 }
 
 #[derive(Default)]
@@ -21,11 +38,12 @@ struct Timers {
     all: BTreeMap<(BootTime, u64), Box<dyn FnOnce() + Send>>,
 }
 
-/// A function that is called when a node's children were listed or have changed. A node has one
-/// such function at most: a later one replaces an earlier one.
+/// A function that is called when a node's children were listed, and when they have changed then.
+/// A node has one such function at most: a later one replaces an earlier one. (Besides, any number
+/// of [`Watch`](crate::Watch)es may watch the node.)
 pub struct FolderWatch {
     dir: String,
-    /// Returns false if it must not be called again.
+    /// Returns false if it must not be called again. After a change the watch is over in any case.
     notify: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>,
 }
 
@@ -38,14 +56,19 @@ pub enum Folder<'a> {
         /// The ids of our own pending deletes.
         pending: &'a HashSet<String>,
     },
-    /// A child was created or deleted. Or the watch ended with its connection, so that such a
-    /// change would not be noticed. Or [`Generation::folder_changed`] was called.
+    /// A child was created or deleted, or the children could not be listed. Or the watch ended with
+    /// its connection, so that such a change would not be noticed. Or [`Generation::folder_changed`] was called.
     ///
     /// [`Generation::folder_changed`]: super::generation::Generation::folder_changed
     Changed,
 }
 
 impl FolderWatch {
+    /// Returns false if it must not be called again.
+    pub(super) fn notify(&self, folder: Folder<'_>) -> bool {
+        (self.notify)(folder)
+    }
+
     /// A function for the folder `dir`.
     pub fn new(dir: String, notify: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>) -> Arc<Self> {
         Arc::new(FolderWatch { dir, notify })
@@ -57,32 +80,58 @@ impl FolderWatch {
 }
 
 impl Callbacks {
-    /// From now on this function is called for its folder.
-    pub(super) fn watch_folder(&self, watch: Arc<FolderWatch>) {
-        // The replaced function is dropped after the lock is released: its drop may run any code.
-        let replaced = self.folders.lock().insert(watch.dir.clone(), watch);
-        drop(replaced);
+    /// From now on this watcher hears of the look with this number. Gives the function that it
+    /// replaces, with its number. The caller ends that look and drops the function when it has
+    /// released its locks: the drop may run any code.
+    pub(super) fn add_watcher(&self, number: u64, watcher: Watcher) -> Option<(u64, Watcher)> {
+        let mut watchers = self.watchers.lock();
+        let replaced = match &watcher {
+            Watcher::Folder(folder) => watchers.folders.insert(folder.dir.clone(), number),
+            Watcher::Node(_) => None,
+        };
+        watchers.all.insert(number, watcher);
+        replaced.and_then(|number| Some((number, watchers.all.remove(&number)?)))
     }
 
-    pub(super) fn is_watched(&self, dir: &str) -> bool {
-        self.folders.lock().contains_key(dir)
+    pub(super) fn watcher(&self, number: u64) -> Option<Watcher> {
+        self.watchers.lock().all.get(&number).cloned()
     }
 
-    pub(super) fn notify_folder(&self, dir: &str, folder: Folder<'_>) {
-        let watch = self.folders.lock().get(dir).cloned();
-        let Some(watch) = watch else { return };
-        if !(watch.notify)(folder) {
-            let mut folders = self.folders.lock();
-            if folders.get(dir).is_some_and(|other| Arc::ptr_eq(other, &watch)) {
-                folders.remove(dir);
-            }
+    /// The function for this folder, with its number.
+    pub(super) fn folder(&self, dir: &str) -> Option<(u64, Arc<FolderWatch>)> {
+        let watchers = self.watchers.lock();
+        let number = *watchers.folders.get(dir)?;
+        match watchers.all.get(&number)? {
+            Watcher::Folder(folder) => Some((number, folder.clone())),
+            Watcher::Node(_) => None,
         }
     }
 
-    /// The connection with all watches is gone.
-    pub(super) fn notify_all_folders(&self) {
-        let folders: Vec<String> = self.folders.lock().keys().cloned().collect();
-        folders.iter().for_each(|dir| self.notify_folder(dir, Folder::Changed));
+    /// From now on nobody hears of the look with this number. The caller drops the result when it
+    /// has released its locks.
+    pub(super) fn remove_watcher(&self, number: u64) -> Option<Watcher> {
+        let mut watchers = self.watchers.lock();
+        let removed = watchers.all.remove(&number);
+        if let Some(Watcher::Folder(folder)) = &removed {
+            if watchers.folders.get(&folder.dir) == Some(&number) {
+                watchers.folders.remove(&folder.dir);
+            }
+        }
+        removed
+    }
+
+    /// Takes the tellers of all lasting looks: the session has ended.
+    pub(super) fn take_tellers(&self) -> Vec<Arc<Teller>> {
+        let mut watchers = self.watchers.lock();
+        let mut tellers = Vec::new();
+        watchers.all.retain(|_, watcher| match watcher {
+            Watcher::Folder(_) => true,
+            Watcher::Node(teller) => {
+                tellers.push(teller.clone());
+                false
+            }
+        });
+        tellers
     }
 
     /// `act` is called at this time.
@@ -108,9 +157,9 @@ impl Callbacks {
         }
     }
 
-    /// How many functions it has: for folders, and for times.
+    /// How many watchers and timers it has.
     #[cfg(zk_sim)]
     pub(super) fn len(&self) -> (usize, usize) {
-        (self.folders.lock().len(), self.timers.lock().all.len())
+        (self.watchers.lock().all.len(), self.timers.lock().all.len())
     }
 }

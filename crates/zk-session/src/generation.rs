@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub use self::requests::{Listed, create_contender};
-use super::callbacks::Callbacks;
+use super::callbacks::{Callbacks, Watcher};
 pub use super::callbacks::{Folder, FolderWatch};
 use super::connection::{Connection, Dialling, EventLoop, Owner};
 use super::event::{SessionEvent, Tell};
@@ -31,6 +31,7 @@ use crate::limit::Limit;
 pub use crate::machine::codec::{CallError, CreateMode, Listing, Node, Operation, Reply};
 pub use crate::machine::{Answers, Outcome, Removal};
 use crate::machine::{MachineConfig, Task};
+use crate::watch::{Teller, Watched};
 use crate::world::atomic::{AtomicU64, Ordering};
 use crate::world::{HashSet, Mutex, Receiver, Sender};
 
@@ -159,7 +160,8 @@ impl Generation {
         kept.proofs = machine.proofs;
         self.lease.add_kept(kept);
         kept.watched = self.nodes.len();
-        (kept.folders, kept.timers) = self.callbacks.len();
+        (kept.watchers, kept.timers) = self.callbacks.len();
+        kept.looks = machine.looks;
     }
 
     /// The host of the current connection, or of the last one.
@@ -212,16 +214,40 @@ impl Generation {
     }
 
     /// Lists a node's children with a watch. Calls `watch` with the listing, and again at the next
-    /// change.
+    /// change. If the session is lost, it is not called.
     pub fn watch_folder(&self, watch: Arc<FolderWatch>) {
-        let dir = watch.dir().to_owned();
-        self.callbacks.watch_folder(watch);
-        self.connection.with(|machine, now| machine.add_task(Task::WatchFolder(dir), now));
+        let replaced = self.connection.with(|machine, now| {
+            let number = machine.watch_folder(watch.dir(), now)?;
+            // No thread can carry out an output before this thread lets the machine go.
+            self.callbacks.add_watcher(number, Watcher::Folder(watch))
+        });
+        if let Some((number, _)) = replaced {
+            self.end_watch(number);
+        }
     }
 
     /// Calls the function that watches this node's children, if there is one, as after a change.
     pub fn folder_changed(&self, dir: &str) {
-        self.callbacks.notify_folder(dir, Folder::Changed);
+        if let Some((number, folder)) = self.callbacks.folder(dir) {
+            if !folder.notify(Folder::Changed) {
+                self.end_watch(number);
+            }
+        }
+    }
+
+    /// Watches the node at this full path until `end_watch` is called with the number that this
+    /// gives. `None` if the session is lost.
+    pub(crate) fn watch(&self, path: &str, what: Watched, teller: Arc<Teller>) -> Option<u64> {
+        self.connection.with(|machine, now| {
+            let number = machine.watch_node(path, what, now)?;
+            self.callbacks.add_watcher(number, Watcher::Node(teller)); // it replaces none
+            Some(number)
+        })
+    }
+
+    pub(crate) fn end_watch(&self, number: u64) {
+        self.connection.with(|machine, _| machine.end_look(number));
+        drop(self.callbacks.remove_watcher(number));
     }
 
     /// Calls `act` at this time on the event loop's thread, if the session lives then. `act` must

@@ -65,6 +65,8 @@ mod tls;
 #[path = "no_tls.rs"]
 mod tls;
 #[doc(hidden)]
+pub mod watch;
+#[doc(hidden)]
 pub mod world;
 
 pub use acl::{Acl, AclEntry, Permissions};
@@ -80,6 +82,7 @@ pub use session::Session;
 pub use stats::SessionStats;
 #[cfg(feature = "tls")]
 pub use tls::TlsConfig;
+pub use watch::{Watch, WatchEvent, Watched};
 
 /// With this, the doc tests compile the code of README.md.
 #[cfg(doctest)]

@@ -63,8 +63,10 @@ pub struct Kept {
     pub watched: usize,
     /// Threads that wait for a change of the session.
     pub waiters: usize,
-    /// Nodes whose children are watched.
-    pub folders: usize,
+    /// Watches, and functions for folders.
+    pub watchers: usize,
+    /// Nodes that are looked at for them.
+    pub looks: usize,
     /// Functions that will be called at some time.
     pub timers: usize,
     /// Nodes under the lease.

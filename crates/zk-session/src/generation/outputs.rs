@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Folder, Generation, LeasedNode};
+use super::{Folder, Generation, LeasedNode, Watcher};
 use crate::clock::BootTime;
 use crate::connection::{Connection, Owner};
 use crate::event::{Notice, SessionEvent};
@@ -21,8 +21,7 @@ impl Owner for Generation {
 
     fn is_light(&self, output: &Output) -> bool {
         match output {
-            Output::Heard(_) | Output::RoundTrip { .. } => true,
-            Output::Watch { path, .. } => !self.callbacks.is_watched(path),
+            Output::Heard(_) | Output::RoundTrip { .. } | Output::Watch { .. } => true,
             _ => false,
         }
     }
@@ -43,8 +42,6 @@ impl Owner for Generation {
                 #[cfg(zk_sim)]
                 self.show_connection(Some(epoch));
                 if !is_first {
-                    // The watches were set on the connection before, and are gone with it.
-                    self.callbacks.notify_all_folders();
                     self.raw.tell(RawNews::Reconnected);
                 }
                 (self.of_core.report)(match (is_first, self.session_id()) {
@@ -64,6 +61,7 @@ impl Owner for Generation {
                 #[cfg(zk_sim)]
                 self.show_connection(None);
                 self.raw.tell(RawNews::Ended(code_of(reason)));
+                self.callbacks.take_tellers().iter().for_each(|teller| teller.lost(reason));
                 (self.of_core.report)(SessionEvent::Lost(reason));
             }
             Output::Heard(at) => {
@@ -86,12 +84,25 @@ impl Owner for Generation {
                 let may = self.of_core.parents.is_ours(&path, &stat);
                 self.connection.with(|machine, now| machine.may_prune(task, may, now));
             }
-            Output::FolderListed(dir, Some((children, pending))) => {
-                let folder = Folder::Listed { names: children.names(), pending: &pending };
-                self.callbacks.notify_folder(&dir, folder);
+            Output::FolderListed(number, listed) => {
+                let Some(Watcher::Folder(folder)) = self.callbacks.watcher(number) else { return };
+                let goes_on = match &listed {
+                    Some((children, pending)) => {
+                        folder.notify(Folder::Listed { names: children.names(), pending })
+                    }
+                    None => {
+                        folder.notify(Folder::Changed);
+                        false
+                    }
+                };
+                if !goes_on {
+                    self.end_watch(number);
+                }
             }
-            Output::FolderListed(dir, None) => {
-                self.callbacks.notify_folder(&dir, Folder::Changed);
+            Output::Looked(number, seen) => {
+                if let Some(Watcher::Node(teller)) = self.callbacks.watcher(number) {
+                    teller.looked(seen.as_ref().map(Option::as_ref).map_err(|code| *code));
+                }
             }
             Output::Log(level, text) => match level {
                 log::Level::Error => error!("{text}"),
@@ -183,9 +194,6 @@ impl Generation {
         }
         self.nodes.notify(path, is_gone);
         self.raw.tell(RawNews::Watch { kind, path });
-        if kind == event::CHILDREN_CHANGED || is_gone {
-            self.callbacks.notify_folder(path, Folder::Changed);
-        }
         // The same again after the notification. A caller may have put its node under the lease in
         // between, after the first try did not find the node there. A caller that does so before
         // this second try has its node marked here. A caller that does so later finds the

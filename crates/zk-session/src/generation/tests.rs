@@ -9,6 +9,7 @@ use crate::lease::node::NodeWatch;
 use crate::limit::Ended;
 use crate::machine::{Batch, Output};
 use crate::notifier::Notifier;
+use crate::raw::RawNews;
 use crate::world::bounded;
 use crate::{Session, SessionEvent};
 use zk_test_server::{Op, TestServer};
@@ -188,12 +189,12 @@ fn a_hold_is_lost_before_anybody_is_told_that_its_node_is_gone() {
     generation.grant(&leased).unwrap();
     let (tell, told) = bounded(1);
     let hold = leased.clone();
-    let is_told = move |_: Folder<'_>| {
-        tell.send(hold.loss()).unwrap();
-        false
+    let is_told = move |news: RawNews<'_>| {
+        if let RawNews::Watch { .. } = news {
+            tell.send(hold.loss()).unwrap();
+        }
     };
-    let watch = FolderWatch::new("/l/n".into(), Box::new(is_told));
-    generation.callbacks.watch_folder(watch);
+    generation.listen(Arc::new(is_told));
     generation.take_output(Output::Watch { kind: event::DELETED, path: "/l/n".into() });
     assert_eq!(told.recv().unwrap(), Some(LossReason::NodeDeleted));
 }
@@ -208,12 +209,12 @@ fn a_node_that_becomes_a_hold_while_its_deletion_is_told_is_lost() {
     let leased = LeasedNode::new("/l/n".into(), 5, NodeWatch::Unset, Arc::new(|| ()));
     let (caller, granted) = (Arc::downgrade(&generation), leased.clone());
     // It stands for the caller: it is called between the two looks.
-    let grants = move |_: Folder<'_>| {
-        caller.upgrade().unwrap().grant(&granted).unwrap();
-        false
+    let grants = move |news: RawNews<'_>| {
+        if let RawNews::Watch { .. } = news {
+            caller.upgrade().unwrap().grant(&granted).unwrap();
+        }
     };
-    let between = FolderWatch::new("/l/n".into(), Box::new(grants));
-    generation.callbacks.watch_folder(between);
+    generation.listen(Arc::new(grants));
     generation.take_output(Output::Watch { kind: event::DELETED, path: "/l/n".into() });
     assert_eq!(leased.loss(), Some(LossReason::NodeDeleted));
 }

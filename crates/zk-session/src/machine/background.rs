@@ -1,5 +1,4 @@
-//! Background operations: deletes that must happen, and watches on held nodes and on lists of
-//! children.
+//! Background operations: deletes that must happen, and watches on held nodes.
 //!
 //! They belong to the connection, because they outlive their callers: no caller waits for a
 //! release, and an abandoned create has no caller left. A delete is sent again on each connection
@@ -22,8 +21,6 @@ pub(crate) enum Task {
     Prune { path: String, is_ours: bool },
     /// Watch a held node.
     Watch(WatchedNode),
-    /// List the children of the node at this path with a watch.
-    WatchFolder(String),
     /// List a directory behind a write: a create whose answer was lost may have been done late.
     LookAgain { dir: String },
 }
@@ -38,7 +35,7 @@ struct TaskEntry {
 
 /// The pause after a refusal, as a number of usual pauses. It is long, because somebody must change
 /// an ACL before another try can succeed.
-const REFUSED_PAUSES: u32 = 8;
+pub(super) const REFUSED_PAUSES: u32 = 8;
 
 /// About how many refused removals are tried again in each T. A program may take and release locks
 /// for days in a folder where it must not delete: if each of its nodes were tried again in each T,
@@ -48,7 +45,7 @@ const REFUSED_AT_ONCE: u32 = 64;
 /// The pause after an answer that was longer than a frame may be, as a number of usual pauses. Each
 /// try costs the connection megabytes, and somebody must delete children or data before one can
 /// succeed.
-const TOO_LONG_PAUSES: u32 = 64;
+pub(super) const TOO_LONG_PAUSES: u32 = 64;
 
 #[derive(Default)]
 pub(super) struct Background {
@@ -243,7 +240,6 @@ impl Machine {
                 Task::Prune { path, is_ours: false } => Operation::Exists { path },
                 Task::Prune { path, is_ours: true } => Operation::Delete { path, version: Some(0) },
                 Task::Watch(node) => Operation::GetData { path: &node.path, watch: true },
-                Task::WatchFolder(dir) => Operation::GetChildren { path: dir, watch: true },
                 Task::LookAgain { .. } if !self.is_proven => {
                     Operation::Delete { path: &self.config.noop, version: None }
                 }
@@ -293,16 +289,6 @@ impl Machine {
                 }
                 _ => {}
             },
-            Task::WatchFolder(dir) => {
-                let listed = match code {
-                    err::OK => match codec::decode(op::GET_CHILDREN, body)? {
-                        Reply::Children(children) => Some((children, self.pending_deletes())),
-                        _ => None,
-                    },
-                    _ => None,
-                };
-                self.outputs.push_back(Output::FolderListed(std::mem::take(dir), listed));
-            }
             Task::LookAgain { .. } if is_written => self.background.requeue(id, entry, now),
             Task::LookAgain { dir } if op == op::GET_CHILDREN && is_listed(code) => {
                 let names = if code == err::OK { codec::children(body)? } else { Vec::new() };

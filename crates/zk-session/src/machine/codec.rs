@@ -40,10 +40,18 @@ pub enum Operation<'a> {
         data: &'a [u8],
         version: Option<i32>,
     },
+    /// As `Exists`, and sets a watch: on the node, or on its creation.
+    WatchNode {
+        path: &'a str,
+    },
     /// `watch` sets a watch on the list, if the node exists.
     GetChildren {
         path: &'a str,
         watch: bool,
+    },
+    /// Lists the children and reads the node, and sets a watch on the list, if the node exists.
+    WatchChildren {
+        path: &'a str,
     },
     Sync,
     Ping,
@@ -70,6 +78,8 @@ pub enum Reply {
     Node(Node),
     Stat(Stat),
     Children(Listing),
+    /// The children of a node, and the node.
+    Listed(Listing, Stat),
     /// The answer has no content.
     Done,
 }
@@ -140,10 +150,11 @@ impl Operation<'_> {
             Operation::Create { mode: CreateMode::Container, .. } => op::CREATE_CONTAINER,
             Operation::Create { .. } => op::CREATE2,
             Operation::Delete { .. } => op::DELETE,
-            Operation::Exists { .. } => op::EXISTS,
+            Operation::Exists { .. } | Operation::WatchNode { .. } => op::EXISTS,
             Operation::GetData { .. } => op::GET_DATA,
             Operation::SetData { .. } => op::SET_DATA,
             Operation::GetChildren { .. } => op::GET_CHILDREN,
+            Operation::WatchChildren { .. } => op::GET_CHILDREN2,
             Operation::Sync => op::SYNC,
             Operation::Ping => op::PING,
             Operation::Close => op::CLOSE,
@@ -161,6 +172,9 @@ impl Operation<'_> {
                 w.buffer(path.as_bytes()).i32(version.unwrap_or(-1))
             }
             Operation::Exists { path } => w.buffer(path.as_bytes()).bool(false),
+            Operation::WatchNode { path } | Operation::WatchChildren { path } => {
+                w.buffer(path.as_bytes()).bool(true)
+            }
             Operation::GetData { path, watch } | Operation::GetChildren { path, watch } => {
                 w.buffer(path.as_bytes()).bool(*watch)
             }
@@ -193,6 +207,12 @@ pub(crate) fn decode(op: i32, body: &[u8]) -> Result<Reply, Malformed> {
         op::GET_CHILDREN => {
             children(body)?;
             Reply::Children(Listing(body.to_vec()))
+        }
+        op::GET_CHILDREN2 => {
+            for _ in 0..r.count(4)? {
+                r.string()?;
+            }
+            Reply::Listed(Listing(body.to_vec()), r.stat()?)
         }
         op::GET_ACL => {
             for _ in 0..r.count(12)? {
@@ -238,6 +258,9 @@ mod tests {
         assert!(decode(op::CREATE2, &[0, 0, 0, 1, b'/']).is_err());
         assert!(decode(op::EXISTS, &[0; 67]).is_err());
         assert!(decode(op::EXISTS, &[0; 68]).is_ok());
+        assert!(decode(op::GET_CHILDREN2, &huge_count).is_err());
+        assert!(decode(op::GET_CHILDREN2, &[0; 4 + 67]).is_err());
+        assert!(decode(op::GET_CHILDREN2, &[0; 4 + 68]).is_ok());
         assert!(decode(op::SET_DATA, &[0; 67]).is_err());
         assert!(decode(op::SET_ACL, &[0; 67]).is_err());
         assert!(decode(op::GET_ACL, &[[0xff; 4].as_slice(), &[0; 68]].concat()).is_err());

@@ -34,6 +34,7 @@ impl Machine {
         self.outputs.push_back(Output::Lost(reason));
         self.fail_all(code_of(reason), now);
         self.background.drop_all();
+        self.looks = Looks::default();
         self.proof.waiters.clear(); // `Lost` tells their callers
         match (reason, self.phase) {
             (LossReason::SessionExpired, _) => self.over(true),

@@ -15,6 +15,7 @@ mod ending;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
 mod late;
+mod looks;
 mod removal;
 mod requests;
 #[cfg(any(test, fuzzing, feature = "test"))]
@@ -36,6 +37,7 @@ pub use rig::Bench;
 
 use self::background::Background;
 use self::codec::Listing;
+use self::looks::Looks;
 use crate::clock::BootTime;
 use crate::error::LossReason;
 use crate::lease::heard::{Answer, Heard, Stamp};
@@ -132,9 +134,13 @@ pub(crate) enum Output {
     /// A held node was read, and a watch was set: the czxid and the data of the node that was
     /// there, or `None` if there was none.
     HoldRead(WatchedNode, Option<(i64, Vec<u8>)>),
-    /// The watched children of the node at this path were listed, together with the pending
-    /// deletes; `None` if they could not be listed.
-    FolderListed(String, Option<(Listing, Arc<HashSet<String>>)>),
+    /// The folder with this number was listed, together with the pending deletes. `None`: it could
+    /// not be listed, or it has changed since, or the watch has ended with its connection; then
+    /// nothing more comes for this number.
+    FolderListed(u64, Option<(Listing, Arc<HashSet<String>>)>),
+    /// The watched node with this number was read; `Ok(None)` if it does not exist. An error is
+    /// ZooKeeper's code of a refusal; the node is read again a while later.
+    Looked(u64, Result<Option<Stat>, i32>),
     /// A line for the log. The machine does not write it itself: calling threads use the machine
     /// too, under a lock, and what they log goes to the logger, which may block.
     Log(log::Level, String),
@@ -165,13 +171,14 @@ pub(crate) struct Machine {
     from_server: Frames,
     /// The batches that still lack an answer, by their numbers: the oldest first.
     batches: BTreeMap<u64, requests::SubmittedBatch>,
-    /// The last number that was given to a batch, a removal or a renewal.
+    /// The last number that was given to a batch, a removal, a renewal or a look.
     last_number: u64,
     /// The numbers of the batches that wait for a connection, in ascending order: the oldest first.
     unsent: VecDeque<u64>,
     /// The requests that were sent on this connection and have no answer yet, oldest first.
     outstanding: VecDeque<Outstanding>,
     background: Background,
+    looks: Looks,
     heard: Heard,
     proof: Proof,
     last_sent: BootTime,
@@ -247,6 +254,8 @@ enum SentFor {
         part: usize,
     },
     Task(u64),
+    /// The look with this number.
+    Look(u64),
     Proof,
     Close,
     /// No answer is needed: pings, syncs, and requests whose callers were answered already.
@@ -282,6 +291,7 @@ impl Machine {
     pub(crate) fn new(config: MachineConfig, now: BootTime) -> Self {
         Machine {
             background: Background::default(),
+            looks: Looks::default(),
             heard: Heard::new(),
             proof: Proof { begun: now, is_under_way: false, waiters: Vec::new() },
             config,
@@ -388,6 +398,7 @@ impl Machine {
             late_creates,
             pending_deletes: self.background.pending.len() - late_creates,
             background: self.background.len(),
+            looks: self.looks.len(),
             common_names: self.background.acknowledged.len(),
             callers: self.batches.len(),
             in_flight: self.outstanding.iter().filter(|of| of.sent_for != SentFor::Nobody).count(),
@@ -420,6 +431,7 @@ pub(crate) struct Kept {
     pub(crate) late_creates: usize,
     pub(crate) pending_deletes: usize,
     pub(crate) background: usize,
+    pub(crate) looks: usize,
     pub(crate) common_names: usize,
     pub(crate) callers: usize,
     pub(crate) in_flight: usize,

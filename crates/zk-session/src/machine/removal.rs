@@ -393,7 +393,7 @@ pub(super) fn late_bound(timeout: Duration) -> Duration {
 }
 
 /// Whether the same request may succeed a little later.
-fn is_passing(code: i32) -> bool {
+pub(super) fn is_passing(code: i32) -> bool {
     matches!(code, err::CONNECTION_LOSS | err::SESSION_MOVED | THROTTLED | OPERATION_TIMEOUT)
 }
 

@@ -35,6 +35,9 @@ pub(super) struct Rig {
     pub(super) client_answers: Vec<(u64, i32)>,
     /// The watch events, in the place of the watch registry.
     pub(super) watch_events: Vec<(i32, String)>,
+    /// What the looks at nodes have shown, and those at folders.
+    pub(super) looked: Vec<(u64, Result<Option<Stat>, i32>)>,
+    pub(super) folders: Vec<(u64, Option<Vec<String>>)>,
     /// The lines for the log.
     pub(super) logged: Vec<String>,
     /// The data that watches of held nodes have read.
@@ -74,6 +77,8 @@ impl Rig {
             closes: Vec::new(),
             client_answers: Vec::new(),
             watch_events: Vec::new(),
+            looked: Vec::new(),
+            folders: Vec::new(),
             logged: Vec::new(),
             read: Arc::default(),
             server_in: Frames::default(),
@@ -210,7 +215,12 @@ impl Rig {
                 self.machine.may_prune(task, may, self.now);
             }
             Output::Log(_, line) => self.logged.push(line),
-            Output::FolderListed(..) | Output::Pruned(_) | Output::RoundTrip { .. } => {}
+            Output::Looked(number, seen) => self.looked.push((number, seen)),
+            Output::FolderListed(number, listed) => {
+                let names = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+                self.folders.push((number, listed.map(|(children, _)| names(children.names()))));
+            }
+            Output::Pruned(_) | Output::RoundTrip { .. } => {}
         }
     }
 

@@ -77,6 +77,7 @@ impl Machine {
             xid::EVENT => {
                 let (kind, path) = codec::watch_event(body)?;
                 self.outputs.push_back(Output::Watch { kind, path: path.to_owned() });
+                self.stir_looks(kind, path, now);
                 return Ok(());
             }
             xid::AUTH => return self.auth_answered(header.err, now),
@@ -131,11 +132,15 @@ impl Machine {
             SentFor::Task(task) => {
                 self.task_answered((task, request.op), header.err, is_written, body, now)?;
             }
+            SentFor::Look(number) => {
+                self.look_answered((number, request.op), header.err, body, now)?;
+            }
             SentFor::Batch { number, part } => {
                 self.batch_answered((number, part), request.op, header, body, now)?;
             }
         }
         self.send_background(now);
+        self.send_looks(now);
         Ok(())
     }
 
@@ -282,6 +287,7 @@ impl Machine {
         self.phase = Phase::Up;
         self.up_since = now;
         self.epoch += 1;
+        self.looks_attached();
         self.outputs.push_back(Output::Attached { epoch: self.epoch, is_first: self.epoch == 1 });
         // The `tick` that follows decides what is sent first on this connection.
         self.is_new = true;
@@ -352,6 +358,7 @@ impl Machine {
         let lost = |waiter: LeaseWaiter| Output::Done(waiter.number, Err(err::CONNECTION_LOSS));
         self.outputs.extend(waiters.map(lost));
         self.background.cut(now);
+        self.looks.cut(now);
         self.fail_sent(now);
     }
 }

@@ -19,6 +19,7 @@ mod background;
 mod batches;
 mod ending;
 mod long_answer;
+mod looks;
 mod model;
 mod slow_server;
 

@@ -57,6 +57,7 @@ impl Machine {
         }
         self.background.forget_late(now);
         self.send_background(now);
+        self.send_looks(now);
         self.send_unsent(now);
         if lease.is_fresh {
             for waiter in self.proof.waiters.drain(..) {
@@ -225,6 +226,7 @@ impl Machine {
                 let times = [
                     self.overdue_at(),
                     self.background.next_time(),
+                    self.looks.next_time(),
                     self.next_proof(lease),
                     Some(look.min(idle)),
                 ];

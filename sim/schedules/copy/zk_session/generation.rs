@@ -21,7 +21,6 @@ pub struct Generation {
     pub lease: Lease,
     pub nodes: WatchRegistry<String>,
     connection: Connection,
-    callbacks: Callbacks,
     raw: RawHook,
     /// The nodes that were to be deleted.
     pub deleted: Mutex<Vec<String>>,
@@ -48,14 +47,6 @@ pub struct Connection;
 
 impl Connection {
     fn wake(&self) {}
-}
-
-/// Replaces the functions that the event loop calls.
-#[derive(Default)]
-pub struct Callbacks;
-
-impl Callbacks {
-    fn notify_folder(&self, _dir: &str, _change: Folder<'_>) {}
 }
 
 /// There is no client of another kind here.
@@ -94,7 +85,6 @@ impl Generation {
             lease,
             nodes: WatchRegistry::default(),
             connection: Connection,
-            callbacks: Callbacks,
             raw: RawHook,
             deleted,
             folders,

@@ -1,0 +1,301 @@
+//! Looks: each reads a node, or lists its children, with a watch, again and again until its owner
+//! ends it.
+//!
+//! A watch at the server fires once, and ends with its connection. So the look is sent again when
+//! an event of its node comes, and on each new connection. Its answers show everything that
+//! matters: the owner compares each answer with the one before. An event alone proves nothing,
+//! because another request of this session, or of a client that shares it, may have set the watch
+//! that has fired.
+//!
+//! The requests of one look never overlap, so its answers come in the order in which the server has
+//! done them. If an event comes while a request is under way, the request is sent once more behind
+//! its answer: that event may have used up the very watch that the request sets.
+//!
+//! The look of a folder ([`LookKind::Folder`]) is sent once, and ends at the first event of the
+//! folder or with its connection.
+
+use super::background::{REFUSED_PAUSES, TOO_LONG_PAUSES};
+use super::removal::is_passing;
+use super::*;
+use crate::machine::codec::{Operation, Reply};
+use crate::watch::Watched;
+use crate::world::HashMap;
+use zk_wire::code::event;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LookKind {
+    /// For as long as the owner wants, on each connection.
+    Lasting(Watched),
+    /// One listing, and the first change after it.
+    Folder,
+}
+
+#[derive(Default)]
+pub(super) struct Looks {
+    all: BTreeMap<u64, Look>,
+    /// The numbers of the looks at each path.
+    by_path: HashMap<String, Vec<u64>>,
+    /// The looks to send, by the time before which each is not sent.
+    due: BTreeSet<(BootTime, u64)>,
+}
+
+struct Look {
+    path: String,
+    kind: LookKind,
+    progress: Progress,
+    /// An event of the node has come since the request was sent.
+    is_stale: bool,
+    /// The last listing has found no node, so a look at the node itself comes next: a listing sets
+    /// no watch then.
+    is_absent: bool,
+    /// How often in a row the node was absent for the listing and there for the look behind it.
+    flips: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// It is sent at this time.
+    Due(BootTime),
+    Sent,
+    /// Its answer has come, and its watch is set.
+    Armed,
+}
+
+impl Look {
+    fn operation(&self) -> Operation<'_> {
+        let path = &self.path;
+        match self.kind {
+            LookKind::Lasting(Watched::Children) if !self.is_absent => {
+                Operation::WatchChildren { path }
+            }
+            LookKind::Lasting(_) => Operation::WatchNode { path },
+            LookKind::Folder => Operation::GetChildren { path, watch: true },
+        }
+    }
+
+    /// Whether an event of this kind may say that the answer to the look has changed.
+    fn is_stirred_by(&self, kind: i32) -> bool {
+        match (kind, self.kind) {
+            (event::DELETED, _) => true,
+            (event::CREATED, LookKind::Lasting(_)) => true,
+            (event::DATA_CHANGED, LookKind::Lasting(Watched::Node)) => true,
+            (event::CHILDREN_CHANGED, LookKind::Lasting(Watched::Children) | LookKind::Folder) => {
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Looks {
+    fn add(&mut self, number: u64, path: String, kind: LookKind, now: BootTime) {
+        self.by_path.entry(path.clone()).or_default().push(number);
+        let progress = Progress::Due(now);
+        let look = Look { path, kind, progress, is_stale: false, is_absent: false, flips: 0 };
+        self.all.insert(number, look);
+        self.due.insert((now, number));
+    }
+
+    fn remove(&mut self, number: u64) {
+        let Some(look) = self.all.remove(&number) else { return };
+        if let Progress::Due(at) = look.progress {
+            self.due.remove(&(at, number));
+        }
+        if let Some(numbers) = self.by_path.get_mut(&look.path) {
+            numbers.retain(|other| *other != number);
+            if numbers.is_empty() {
+                self.by_path.remove(&look.path);
+            }
+        }
+    }
+
+    /// The look is sent at `at`; if it is due before that, nothing changes.
+    fn send_at(&mut self, number: u64, at: BootTime) {
+        let Some(look) = self.all.get_mut(&number) else { return };
+        match look.progress {
+            Progress::Due(before) if before <= at => return,
+            Progress::Due(before) => drop(self.due.remove(&(before, number))),
+            Progress::Sent | Progress::Armed => {}
+        }
+        (look.progress, look.is_stale) = (Progress::Due(at), false);
+        self.due.insert((at, number));
+    }
+
+    /// Takes the looks to send now.
+    fn take_due(&mut self, now: BootTime) -> Vec<u64> {
+        let later = self.due.split_off(&(now, u64::MAX));
+        std::mem::replace(&mut self.due, later).into_iter().map(|(_, number)| number).collect()
+    }
+
+    /// The time at which the next look is due.
+    pub(super) fn next_time(&self) -> Option<BootTime> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// The connection is gone, and all watches with it: each look is sent again on the next one. A
+    /// refused look as well, since the next server may be another one.
+    pub(super) fn cut(&mut self, now: BootTime) {
+        let numbers: Vec<u64> = self.all.keys().copied().collect();
+        for number in numbers {
+            if let Some(look) = self.all.get_mut(&number) {
+                look.is_absent = false;
+            }
+            self.send_at(number, now);
+        }
+    }
+
+    /// Ends the looks at folders that began on an earlier connection; gives their numbers.
+    fn take_folders(&mut self) -> Vec<u64> {
+        let folders = self.all.iter().filter(|(_, look)| look.kind == LookKind::Folder);
+        let folders: Vec<u64> = folders.map(|(number, _)| *number).collect();
+        folders.iter().for_each(|number| self.remove(*number));
+        folders
+    }
+
+    #[cfg(any(test, zk_sim))]
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+}
+
+impl Machine {
+    /// From now on the owner gets [`Output::Looked`] with the number that this gives: first how
+    /// the node is, and then again when that may have changed. `None` if the session is lost.
+    pub(crate) fn watch_node(&mut self, path: &str, what: Watched, now: BootTime) -> Option<u64> {
+        self.look(path, LookKind::Lasting(what), now)
+    }
+
+    /// Lists the children of a node with a watch. The owner gets [`Output::FolderListed`] with the
+    /// number that this gives: the listing, and then the first change, or the end of the connection
+    /// with which the watch ends. `None` if the session is lost.
+    pub(crate) fn watch_folder(&mut self, dir: &str, now: BootTime) -> Option<u64> {
+        self.look(dir, LookKind::Folder, now)
+    }
+
+    fn look(&mut self, path: &str, kind: LookKind, now: BootTime) -> Option<u64> {
+        if self.is_ending() {
+            return None;
+        }
+        self.resume_after_silence(now);
+        let number = self.new_number();
+        self.looks.add(number, path.to_owned(), kind, now);
+        self.send_looks(now);
+        Some(number)
+    }
+
+    /// Ends a look. Nothing is sent: the watch at the server fires once at most, and an event that
+    /// nobody wants does no harm.
+    pub(crate) fn end_look(&mut self, number: u64) {
+        self.looks.remove(number);
+    }
+
+    /// Sends the looks that are due.
+    pub(super) fn send_looks(&mut self, now: BootTime) {
+        if !self.is_up() || self.is_ending() {
+            return;
+        }
+        for number in self.looks.take_due(now) {
+            let xid = self.new_xid();
+            let Some(look) = self.looks.all.get_mut(&number) else { continue };
+            (look.progress, look.is_stale) = (Progress::Sent, false);
+            let operation = look.operation();
+            self.to_server = operation.encode(xid, std::mem::take(&mut self.to_server));
+            let op = operation.code();
+            self.sent(xid, op, SentFor::Look(number), now);
+        }
+    }
+
+    /// An event of this node has come.
+    pub(super) fn stir_looks(&mut self, kind: i32, path: &str, now: BootTime) {
+        let numbers = self.looks.by_path.get(path).cloned().unwrap_or_default();
+        for number in numbers {
+            let Some(look) = self.looks.all.get_mut(&number) else { continue };
+            if !look.is_stirred_by(kind) {
+                continue;
+            }
+            look.is_absent = false;
+            match (look.kind, look.progress) {
+                (LookKind::Folder, _) => {
+                    self.looks.remove(number);
+                    self.outputs.push_back(Output::FolderListed(number, None));
+                }
+                (_, Progress::Sent) => look.is_stale = true,
+                (_, Progress::Armed | Progress::Due(_)) => self.looks.send_at(number, now),
+            }
+        }
+        self.send_looks(now);
+    }
+
+    /// Another connection carries the session. Looks at folders end here; the others are due.
+    pub(super) fn looks_attached(&mut self) {
+        if self.epoch == 1 {
+            return; // there was no connection before, on which a watch could have been set
+        }
+        for number in self.looks.take_folders() {
+            self.outputs.push_back(Output::FolderListed(number, None));
+        }
+    }
+
+    /// Takes the answer to the request of a look. The answer to an ended look is dropped.
+    pub(super) fn look_answered(
+        &mut self,
+        (number, op): (u64, i32),
+        code: i32,
+        body: &[u8],
+        now: BootTime,
+    ) -> Result<(), Malformed> {
+        let pause = self.timeout() / 8;
+        let pending = self.pending_deletes();
+        let Some(look) = self.looks.all.get_mut(&number) else { return Ok(()) };
+        // If the answer is malformed, the connection is given up, and the look stays for the next.
+        let reply = if code == err::OK { Some(codec::decode(op, body)?) } else { None };
+        let is_stale = look.is_stale;
+        look.progress = Progress::Armed;
+        if look.kind == LookKind::Folder {
+            let listed = match reply {
+                Some(Reply::Children(children)) => Some((children, pending)),
+                _ => {
+                    self.looks.remove(number);
+                    None
+                }
+            };
+            self.outputs.push_back(Output::FolderListed(number, listed));
+            return Ok(());
+        }
+        let lists = op == op::GET_CHILDREN2;
+        let is_of_children = look.kind == LookKind::Lasting(Watched::Children);
+        let mut next = is_stale.then_some(now);
+        match (code, reply) {
+            // The node was made behind the listing that did not find it. If that happens over and
+            // over, the answers contradict each other.
+            (_, Some(Reply::Stat(_))) if is_of_children => {
+                look.is_absent = false;
+                look.flips += 1;
+                next = Some(if look.flips > 1 { now + pause } else { now });
+            }
+            (_, Some(Reply::Stat(stat) | Reply::Listed(_, stat))) => {
+                look.flips = 0;
+                self.outputs.push_back(Output::Looked(number, Ok(Some(stat))));
+            }
+            (err::NO_NODE, _) if lists => {
+                look.is_absent = true;
+                next = Some(now);
+            }
+            (err::NO_NODE, _) => {
+                look.flips = 0;
+                self.outputs.push_back(Output::Looked(number, Ok(None)));
+            }
+            (code, _) if is_passing(code) => next = Some(now + pause),
+            // Somebody must change something before another try can succeed.
+            (code, _) => {
+                self.outputs.push_back(Output::Looked(number, Err(code)));
+                let times = if code == err::TOO_LONG { TOO_LONG_PAUSES } else { REFUSED_PAUSES };
+                next = Some(now + pause * times);
+            }
+        }
+        if let Some(at) = next {
+            self.looks.send_at(number, at);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,212 @@
+//! Watches that survive reconnections: a node, or the list of its children, as a channel of events.
+//!
+//! The machine looks at the node (`machine/looks.rs`), `teller` compares the looks, and `event` says
+//! which events follow.
+
+mod event;
+mod teller;
+
+pub use self::event::{WatchEvent, Watched};
+pub(crate) use self::teller::Teller;
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use self::teller::{OP, refusal};
+use crate::core::Core;
+use crate::error::{Cause, Error, LossReason, Result};
+use crate::generation::Generation;
+use crate::limit::{Ended, Limit};
+use crate::machine::codec::CallError;
+use crate::process::Process;
+use crate::retry::Retry;
+use crate::session::Session;
+use crate::world::{Instant, LazyLock, Receiver, bounded};
+use zk_wire::path;
+
+/// The longest path that is watched or held, in bytes, chroot included. Each request, event and
+/// line of the log has the path in it.
+const MAX_PATH: usize = 4096;
+
+/// A watch on a node that goes on until this value is dropped or the session is lost;
+/// [`Session::watch`] makes it.
+///
+/// # What is told
+///
+/// The session looks at the node when the watch is made, whenever a server tells of a change, and
+/// on each new connection. It compares what it sees with what it has told last: by the transactions
+/// that made and changed the node, so that a node that was deleted and made anew is not mistaken
+/// for the old one. Therefore:
+///
+/// * A change in an outage is told when there is a connection again. Nothing is told twice.
+/// * Several changes may come as one event: each event says that the node is different from what it
+///   was at the event before, and not how often it has changed. What happens and is undone between
+///   two looks (a node is made and deleted again) may not be told at all. A change of an ACL is not
+///   told.
+/// * An event says that there is something new, and not what. Read the node after the event; the
+///   read shows this change, and perhaps later ones, whose events then come behind.
+/// * Changes by this session are told as well.
+///
+/// Each look is one request: for [`Watched::Node`] a short one, whatever data the node has; for
+/// [`Watched::Children`] the server sends the names of all children.
+///
+/// # Slow receivers
+///
+/// At most 16 events wait to be received. If more come, the oldest are dropped, so that the newest,
+/// and with them [`WatchEvent::Lost`], are always there.
+///
+/// # The end
+///
+/// A watch belongs to one session at the server, and does not keep the [`Session`] open. When that
+/// session is lost or closed, the last event is [`WatchEvent::Lost`]. Watch again then, and read
+/// the node anew: what happened in between is not known.
+///
+/// ```no_run
+/// # fn reload() {}
+/// # fn main() -> zk_session::Result<()> {
+/// use zk_session::{Session, WatchEvent, Watched};
+///
+/// let session = Session::connect("127.0.0.1:2181")?;
+/// loop {
+///     let watch = session.watch("/config", Watched::Node)?; // before the node is read
+///     reload();
+///     for event in watch.receiver() {
+///         match event {
+///             WatchEvent::Lost(_) => break, // watch in the next session
+///             WatchEvent::Refused(e) => eprintln!("{e}"),
+///             _ => reload(),
+///         }
+///     }
+/// }
+/// # }
+/// ```
+#[must_use = "the watch ends when it is dropped"]
+pub struct Watch {
+    teller: Arc<Teller>,
+    events: Receiver<WatchEvent>,
+    generation: Weak<Generation>,
+    number: u64,
+    process: Process,
+}
+
+/// A channel that is disconnected: the receiver of all watches of a parent in its forked child. The
+/// parent's own channel could be locked for ever.
+static ENDED: LazyLock<Receiver<WatchEvent>> = LazyLock::new(|| bounded(0).1);
+
+impl Watch {
+    /// The events, for `select!` with other channels. The channel is disconnected behind
+    /// [`WatchEvent::Lost`], when the watch is dropped, and in a forked child.
+    pub fn receiver(&self) -> &Receiver<WatchEvent> {
+        if self.process.is_forked() { &ENDED } else { &self.events }
+    }
+
+    /// The next event. `None`: none has come within `timeout`. When the session is lost, each
+    /// further call gives [`WatchEvent::Lost`] again, at once; in a forked child as well.
+    pub fn next(&self, timeout: Duration) -> Option<WatchEvent> {
+        if self.process.is_forked() {
+            return Some(WatchEvent::Lost(LossReason::Forked));
+        }
+        match Limit::after(timeout).recv(&self.events) {
+            Ended::Got(event) => Some(event),
+            Ended::Disconnected => self.teller.loss().map(WatchEvent::Lost),
+            Ended::Deadline | Ended::Cancelled => None,
+        }
+    }
+
+    /// The first event that was not received yet, and the end of the watch. `None`: none has come
+    /// within `timeout`.
+    pub fn once(self, timeout: Duration) -> Option<WatchEvent> {
+        self.next(timeout)
+    }
+
+    /// The path of the node, as it was given.
+    pub fn path(&self) -> &str {
+        self.teller.path()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.process.is_forked() {
+            std::mem::forget(self.teller.clone());
+            return;
+        }
+        self.teller.end();
+        if let Some(generation) = self.generation.upgrade() {
+            generation.end_watch(self.number);
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("path", &self.path())
+            .field("what", &self.teller.what())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Watches a node, or the list of its children, until the result is dropped. The node need not
+    /// exist.
+    ///
+    /// The watch is set when this returns: every change after that is told, and so is every change
+    /// after a read that begins later. So watch first, and read then. In an outage this waits as
+    /// long as the [`RetryPolicy`](crate::RetryPolicy) allows.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidPath`]; [`Error::NoAuth`] if the ACL of the node does not allow to read it;
+    /// [`Error::Unavailable`] if no server has answered in time; [`Error::Closed`];
+    /// [`Error::Forked`] in a forked child.
+    pub fn watch(&self, path: &str, what: Watched) -> Result<Watch> {
+        watch(self.core(), path, what, &Limit::NONE)
+    }
+}
+
+/// As [`Session::watch`], within `limit`.
+pub(crate) fn watch(core: &Core, path: &str, what: Watched, limit: &Limit<'_>) -> Result<Watch> {
+    core.process().check(OP, path)?;
+    let full = full_path(core.chroot(), path)?;
+    let retry = Retry::since(Instant::now());
+    loop {
+        let generation = core.connected(OP, path, limit, &retry)?;
+        let (teller, events, is_set) = Teller::new(path, what);
+        if let Some(number) = generation.watch(&full, what, teller.clone()) {
+            let process = core.process().clone();
+            let weak = Arc::downgrade(&generation);
+            let watch = Watch { teller, events, generation: weak, number, process };
+            // Each look is answered in this time, or the connection is given up.
+            match limit.or_after(generation.operation_timeout()).recv(&is_set) {
+                Ended::Got(Ok(())) => return Ok(watch),
+                Ended::Got(Err(code)) => {
+                    return Err(refusal(path.to_owned(), CallError::of_code(code)));
+                }
+                Ended::Cancelled => return Err(Error::Cancelled { path: path.to_owned() }),
+                Ended::Deadline if limit.is_past() => {
+                    let (path, cause) = (path.to_owned(), Cause::Deadline);
+                    return Err(Error::Unavailable { op: OP, path, cause });
+                }
+                Ended::Deadline | Ended::Disconnected => {}
+            }
+        }
+        core.failed(&retry);
+    }
+}
+
+/// The full path of a node that the program knows as `path`.
+pub(crate) fn full_path(chroot: &str, path: &str) -> Result<String> {
+    let invalid = |rule| Error::InvalidPath { path: path.to_owned(), rule };
+    // The length comes first, so that no check reads through an absurdly long path.
+    if chroot.len().saturating_add(path.len()) > MAX_PATH {
+        return Err(invalid("it must not be longer than 4096 bytes, chroot included"));
+    }
+    path::check(path).map_err(invalid)?;
+    Ok(match (chroot, path) {
+        ("", path) => path.to_owned(),
+        (chroot, "/") => chroot.to_owned(),
+        (chroot, path) => [chroot, path].concat(),
+    })
+}
