@@ -212,6 +212,7 @@ impl Error {
 impl From<zk_session::Error> for Error {
     fn from(e: zk_session::Error) -> Error {
         use zk_session::Error as Of;
+        let server = |op, path, code: &str| Error::Server { op, path, code: code.to_owned() };
         match e {
             Of::InvalidPath { path, rule } => Error::InvalidPath { path, rule },
             Of::InvalidConfig { what, reason } => Error::InvalidConfig { what, reason },
@@ -223,6 +224,12 @@ impl From<zk_session::Error> for Error {
             Of::Closed { op, path } => Error::Closed { op, path },
             Of::Forked { op, path } => Error::Forked { op, path },
             Of::Server { op, path, code } => Error::Server { op, path, code },
+            // To a call of a lock these are answers that it did not expect.
+            Of::NoNode { op, path } => server(op, path, "NoNode"),
+            Of::NodeExists { op, path } => server(op, path, "NodeExists"),
+            Of::NotEmpty { op, path } => server(op, path, "NotEmpty"),
+            Of::BadVersion { op, path } => server(op, path, "BadVersion"),
+            Of::NoChildrenForEphemerals { op, path } => server(op, path, "NoChildrenForEphemerals"),
             // No call of a lock gives another error of a session; its text says what it is.
             other => Error::Server { op: "session", path: String::new(), code: other.to_string() },
         }

@@ -473,18 +473,7 @@ pub(crate) fn failure(op: &'static str, core: &Core, path: &str, e: CallError) -
 
 /// What a failed request means to the user; `path` is as the user knows it.
 pub(crate) fn error(op: &'static str, path: String, e: CallError) -> Error {
-    let unavailable = |cause| Error::Unavailable { op, path: path.clone(), cause };
-    match e {
-        CallError::ConnectionLoss | CallError::Expired => unavailable(Cause::ConnectionLost),
-        CallError::Deadline => unavailable(Cause::Deadline),
-        CallError::Cancelled => Error::Cancelled { path },
-        CallError::NoAuth => Error::NoAuth { op, path },
-        CallError::AuthFailed => Error::Auth { op, path },
-        CallError::NoNode => Error::Server { op, path, code: "NoNode".into() },
-        CallError::NodeExists => Error::Server { op, path, code: "NodeExists".into() },
-        CallError::BadVersion => Error::Server { op, path, code: "BadVersion".into() },
-        CallError::Other(code) => Error::Server { op, path, code },
-    }
+    zk_session::requests::error(op, path, e).into()
 }
 
 #[cfg(test)]

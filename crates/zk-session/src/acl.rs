@@ -3,7 +3,8 @@
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
-use zk_wire::record::Writer;
+use zk_wire::Malformed;
+use zk_wire::record::{Reader, Writer};
 
 /// The access control list of a node that is created, and of the parents that are made for it.
 ///
@@ -72,6 +73,18 @@ impl Permissions {
     pub const ADMIN: Permissions = Permissions(16);
     /// All of these.
     pub const ALL: Permissions = Permissions(31);
+
+    /// Whether all of `other` are among these.
+    ///
+    /// ```
+    /// use zk_session::Permissions;
+    ///
+    /// let some = Permissions::READ | Permissions::WRITE;
+    /// assert!(some.contains(Permissions::READ) && !some.contains(Permissions::ALL));
+    /// ```
+    pub fn contains(self, other: Permissions) -> bool {
+        self.0 & other.0 == other.0
+    }
 }
 
 impl BitOr for Permissions {
@@ -112,6 +125,34 @@ impl Acl {
         }
     }
 
+    /// Reads the list from an answer. Permissions that this crate does not know are left out.
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        // Four bytes for the permissions, and four for the length of each string.
+        let entries = (0..r.count(12)?).map(|_| {
+            let permissions = Permissions(r.i32()?.to_be_bytes()[3] & Permissions::ALL.0);
+            Ok(AclEntry::new(permissions, r.string()?, r.string()?))
+        });
+        let entries = entries.collect::<Result<Vec<_>, _>>()?;
+        Ok(if entries == Acl::Open.entries() { Acl::Open } else { Acl::Custom(entries) })
+    }
+
+    /// The entries of the list, as the server gets them.
+    ///
+    /// ```
+    /// use zk_session::{Acl, Permissions};
+    ///
+    /// let entries = Acl::Open.entries();
+    /// assert_eq!(entries[0].permissions, Permissions::ALL);
+    /// assert_eq!((entries[0].scheme.as_str(), entries[0].id.as_str()), ("world", "anyone"));
+    /// ```
+    pub fn entries(&self) -> Vec<AclEntry> {
+        match self {
+            Acl::Open => vec![AclEntry::new(Permissions::ALL, "world", "anyone")],
+            Acl::CreatorAll => vec![AclEntry::new(Permissions::ALL, "auth", "")],
+            Acl::Custom(entries) => entries.clone(),
+        }
+    }
+
     /// How many bytes of a request the list takes.
     #[doc(hidden)]
     pub fn encoded_len(&self) -> usize {
@@ -146,6 +187,29 @@ mod tests {
             assert_eq!(acl.encoded_len(), frame.len() - 4);
         }
         assert_eq!(Acl::Custom(Vec::new()).encoded_len(), 4);
+    }
+
+    #[test]
+    fn a_list_of_an_answer_is_read_as_it_was_written() {
+        let some = Permissions::CREATE | Permissions::READ;
+        let two = vec![AclEntry::new(some, "ip", "10.0.0.1"), AclEntry::new(some, "digest", "a:b")];
+        let open = Acl::Custom(Acl::Open.entries());
+        for (acl, wanted) in [
+            (Acl::Open, Acl::Open),
+            (open, Acl::Open),
+            (Acl::Custom(two.clone()), Acl::Custom(two)),
+            (Acl::CreatorAll, Acl::Custom(Acl::CreatorAll.entries())),
+            (Acl::Custom(Vec::new()), Acl::Custom(Vec::new())),
+        ] {
+            let bytes = acl.encode(Writer::bare()).body();
+            assert_eq!(Acl::decode(&mut Reader::new(&bytes)), Ok(wanted));
+            assert!(Acl::decode(&mut Reader::new(&bytes[..bytes.len() - 1])).is_err());
+        }
+        // A later server may know more permissions.
+        let bytes = Writer::bare().i32(1).i32(-1).buffer(b"world").buffer(b"anyone").body();
+        assert_eq!(Acl::decode(&mut Reader::new(&bytes)), Ok(Acl::Open));
+        let many = Writer::bare().i32(i32::MAX).body();
+        assert!(Acl::decode(&mut Reader::new(&many)).is_err());
     }
 
     #[test]

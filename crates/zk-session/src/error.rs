@@ -46,8 +46,53 @@ pub enum Error {
         /// The node. Its ACL or its parent's ACL does not allow the operation.
         path: String,
     },
+    /// There is no such node. For a create: its parent does not exist.
+    NoNode {
+        /// The operation that failed.
+        op: &'static str,
+        /// The node.
+        path: String,
+    },
+    /// The node that was to be made exists already.
+    NodeExists {
+        /// The operation that failed.
+        op: &'static str,
+        /// The node.
+        path: String,
+    },
+    /// The node that was to be deleted has children.
+    NotEmpty {
+        /// The operation that failed.
+        op: &'static str,
+        /// The node.
+        path: String,
+    },
+    /// The node, or its ACL, does not have the version that was stated: another client has changed
+    /// it.
+    BadVersion {
+        /// The operation that failed.
+        op: &'static str,
+        /// The node.
+        path: String,
+    },
+    /// The parent of the node that was to be made ends with a session. Such a node can have no
+    /// children.
+    NoChildrenForEphemerals {
+        /// The operation that failed.
+        op: &'static str,
+        /// The node that was to be made.
+        path: String,
+    },
+    /// An operation of a [`multi`](crate::Requests::multi) was refused, and so none of them was
+    /// done.
+    MultiRefused {
+        /// The place of the refused operation among those of the multi; the first has 0.
+        index: usize,
+        /// The error of that operation, with its path.
+        why: Box<Error>,
+    },
     /// ZooKeeper did not answer in time. A change that was asked for may have been made, or may be
-    /// made yet. The cause says whether that was an outage.
+    /// made yet; [`Requests`](crate::Requests) says when. The cause says whether that was an outage.
     Unavailable {
         /// The operation that failed.
         op: &'static str,
@@ -164,7 +209,13 @@ impl Error {
     /// | [`Connect`](Self::Connect) | yes | try again after a pause; look at the hosts' reasons |
     /// | [`Auth`](Self::Auth) | no | correct the credentials |
     /// | [`NoAuth`](Self::NoAuth) | no | correct the credentials or the ACL |
-    /// | [`Unavailable`](Self::Unavailable) | yes | try again after a pause. |
+    /// | [`NoNode`](Self::NoNode) | no | make the node or, for a create, its parent |
+    /// | [`NodeExists`](Self::NodeExists) | no | take another name, or change the node that is there |
+    /// | [`NotEmpty`](Self::NotEmpty) | no | delete the children first |
+    /// | [`BadVersion`](Self::BadVersion) | no | read the node again, and decide anew |
+    /// | [`NoChildrenForEphemerals`](Self::NoChildrenForEphemerals) | no | take a parent that ends with no session |
+    /// | [`MultiRefused`](Self::MultiRefused) | if its `why` is | see `why` |
+    /// | [`Unavailable`](Self::Unavailable) | yes | try again after a pause; after a write look first whether it was done |
     /// | [`Cancelled`](Self::Cancelled) | no | stop: the program has cancelled the wait |
     /// | [`Closed`](Self::Closed) | no | connect a new session |
     /// | [`Forked`](Self::Forked) | no | connect a session in this process |
@@ -173,10 +224,16 @@ impl Error {
         match self {
             Error::Connect { .. } | Error::Unavailable { .. } => true,
             Error::Server { code, .. } => TRANSIENT_CODES.contains(&code.as_str()),
+            Error::MultiRefused { why, .. } => why.is_transient(),
             Error::InvalidPath { .. }
             | Error::InvalidConfig { .. }
             | Error::Auth { .. }
             | Error::NoAuth { .. }
+            | Error::NoNode { .. }
+            | Error::NodeExists { .. }
+            | Error::NotEmpty { .. }
+            | Error::BadVersion { .. }
+            | Error::NoChildrenForEphemerals { .. }
             | Error::Cancelled { .. }
             | Error::Closed { .. }
             | Error::Forked { .. } => false,
@@ -281,6 +338,27 @@ impl fmt::Display for Error {
                 f,
                 "{op} {path}: the ACL of this node or of its parent does not allow it; check auth() and the ACL"
             ),
+            Error::NoNode { op, path } => {
+                write!(f, "{op} {path}: there is no such node; make it, or its parent, first")
+            }
+            Error::NodeExists { op, path } => write!(
+                f,
+                "{op} {path}: there is such a node already; take another name, or change that node"
+            ),
+            Error::NotEmpty { op, path } => {
+                write!(f, "{op} {path}: the node has children; delete them first")
+            }
+            Error::BadVersion { op, path } => write!(
+                f,
+                "{op} {path}: it has another version, somebody has changed it; read it again"
+            ),
+            Error::NoChildrenForEphemerals { op, path } => write!(
+                f,
+                "{op} {path}: its parent ends with a session, and can have no children; take another parent"
+            ),
+            Error::MultiRefused { index, why } => {
+                write!(f, "nothing was done, for operation {index} of the multi was refused: {why}")
+            }
             // This says nothing bad of ZooKeeper: the time may have been short.
             Error::Unavailable { op, path, cause: cause @ Cause::Deadline } => {
                 write!(
@@ -308,6 +386,11 @@ impl fmt::Display for Error {
                 "{op} {path}: the server answered {code}: the ACL is empty, or has an entry of an unknown scheme, \
                  or of `auth` without credentials; check auth() and the ACL"
             ),
+            Error::Server { op, path, code } if code == "Unimplemented" => write!(
+                f,
+                "{op} {path}: the server answered {code}: it is too old for this, or is not set up for it (nodes with a \
+                 time to live need zookeeper.extendedTypesEnabled=true)"
+            ),
             Error::Server { op, path, code } => {
                 write!(f, "{op} {path}: the server answered {code}; see the server's log")
             }
@@ -333,6 +416,13 @@ mod tests {
             Error::Connect { hosts: Vec::new(), waited: Duration::ZERO },
             Error::Auth { op, path: path.clone() },
             Error::NoAuth { op, path: path.clone() },
+            Error::NoNode { op, path: path.clone() },
+            Error::NodeExists { op, path: path.clone() },
+            Error::NotEmpty { op, path: path.clone() },
+            Error::BadVersion { op, path: path.clone() },
+            Error::NoChildrenForEphemerals { op, path: path.clone() },
+            Error::MultiRefused { index: 1, why: Box::new(server("ThrottledOp")) },
+            Error::MultiRefused { index: 1, why: Box::new(server("InvalidACL")) },
             unavailable(Cause::Deadline),
             unavailable(Cause::ConnectionLost),
             unavailable(Cause::Outage(Vec::new())),
@@ -345,6 +435,7 @@ mod tests {
             server("ThrottledOp"),
             server("NotReadOnly"),
             server("InvalidACL"),
+            server("Unimplemented"),
             server(ANSWER_TOO_LONG),
         ]
     }

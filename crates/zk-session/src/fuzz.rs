@@ -2,13 +2,14 @@
 //! a server or a connect string, and panics if the session breaks a rule. The tests below replay the
 //! corpus on stable Rust.
 
+use crate::acl::AclEntry;
 use crate::connect_string::{ConnectString, Host};
 use crate::machine::codec::{self, CallError, Reply};
 use crate::machine::hostile;
 use zk_wire::code::{err, event, op};
 use zk_wire::fuzz::{Script, Target};
 use zk_wire::path;
-use zk_wire::record::watch_event;
+use zk_wire::record::{Stat, watch_event};
 
 /// Each target by its name.
 pub const TARGETS: &[(&str, Target)] = &[
@@ -19,8 +20,9 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("watch_events", hostile::watch_events),
 ];
 
-/// The operations whose answers are decoded, and two whose answers are not.
-const OPERATIONS: [i32; 11] = [
+/// The operations whose answers are decoded, and two whose answers are not. The inputs name an
+/// operation by its place, so a new one comes last.
+const OPERATIONS: [i32; 13] = [
     op::CREATE,
     op::CREATE2,
     op::CREATE_CONTAINER,
@@ -32,6 +34,8 @@ const OPERATIONS: [i32; 11] = [
     op::GET_ACL,
     op::SYNC,
     op::DELETE,
+    op::CREATE_TTL,
+    op::MULTI,
 ];
 
 /// The answer to one request: its decoded content is in its bytes, and more bytes after it change
@@ -47,10 +51,28 @@ fn replies(bytes: &[u8]) {
     }
     let Ok(reply) = codec::decode(op, body) else { return };
     let fits_operation = match (&reply, op) {
-        (Reply::Created(path, _), op::CREATE | op::CREATE2 | op::CREATE_CONTAINER) => {
-            path.len() <= body.len()
+        (
+            Reply::Created(path, stat),
+            op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL,
+        ) => path.len() <= body.len() && (op != op::CREATE || *stat == Stat::default()),
+        (Reply::Stat(_), op::EXISTS | op::SET_DATA | op::SET_ACL) => body.len() >= 68,
+        (Reply::Acl(acl, _), op::GET_ACL) => {
+            let entries = acl.entries();
+            let length = |entry: &AclEntry| 12 + entry.scheme.len() + entry.id.len();
+            let length = entries.iter().map(length).sum::<usize>();
+            // A list that a session sets is read as the same list.
+            acl.encoded_len() == length + 4 && length + 4 + 68 <= body.len()
         }
-        (Reply::Stat(_), op::EXISTS | op::SET_DATA | op::SET_ACL | op::GET_ACL) => body.len() >= 68,
+        (Reply::Multi(results), op::MULTI) => {
+            let length = |result: &Result<Reply, i32>| match result {
+                Err(_) => 9 + 4,
+                Ok(Reply::Created(path, _)) => 9 + 4 + path.len(),
+                Ok(Reply::Stat(_)) => 9 + 68,
+                Ok(Reply::Done) => 9,
+                Ok(other) => panic!("{other:?} in a multi"),
+            };
+            results.iter().map(length).sum::<usize>() + 9 <= body.len()
+        }
         (Reply::Node(node), op::GET_DATA) => {
             let _ = node.created();
             let _ = crate::nonce::split(&node.data);

@@ -53,6 +53,8 @@ pub mod process;
 #[doc(hidden)]
 pub mod raw;
 #[doc(hidden)]
+pub mod requests;
+#[doc(hidden)]
 pub mod retry;
 #[doc(hidden)]
 pub mod session;
@@ -77,12 +79,15 @@ pub use crossbeam_channel;
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
 pub use event::{SessionEvent, SessionState};
 pub use lease::LostSignal;
+pub use machine::codec::{CreateMode, Node};
+pub use requests::{Created, Op, OpOutcome, Requests};
 pub use retry::RetryPolicy;
 pub use session::Session;
 pub use stats::SessionStats;
 #[cfg(feature = "tls")]
 pub use tls::TlsConfig;
 pub use watch::{Watch, WatchEvent, Watched};
+pub use zk_wire::record::Stat;
 
 /// With this, the doc tests compile the code of README.md.
 #[cfg(doctest)]

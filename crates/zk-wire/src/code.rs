@@ -42,10 +42,11 @@ pub mod op {
         matches!(op, GET_DATA | GET_CHILDREN | GET_CHILDREN2)
     }
 
-    /// Whether this operation is a write, which needs a quorum. This covers the operations that
-    /// `zk-mutex` sends.
+    /// Whether this operation is a write, which needs a quorum, and whose code of an answer says
+    /// whether the leader has committed it ([`err::is_committed`](super::err::is_committed)). A
+    /// multi is a write too, but is not among these: the code of its answer does not say that.
     pub fn is_write(op: i32) -> bool {
-        matches!(op, CREATE | CREATE2 | CREATE_CONTAINER | DELETE | SET_DATA | SET_ACL)
+        matches!(op, CREATE | CREATE2 | CREATE_CONTAINER | CREATE_TTL | DELETE | SET_DATA | SET_ACL)
     }
 }
 

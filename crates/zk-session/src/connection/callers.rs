@@ -50,6 +50,16 @@ impl Connection {
         Some(answers.recv().map_err(|_| CallError::Expired))
     }
 
+    /// Takes requests back that were not sent: no server ever gets them, and no answers come. False:
+    /// they were sent, or are answered.
+    pub(crate) fn withdraw(&self, number: u64) -> bool {
+        let is_withdrawn = self.with(|machine, _| machine.withdraw(number));
+        if is_withdrawn {
+            self.callers.lock().batches.remove(&number);
+        }
+        is_withdrawn
+    }
+
     /// Removes a node of ours. The receiver is disconnected if the session is lost, and the node
     /// with it.
     pub(crate) fn remove(&self, removal: Removal) -> Receiver<Outcome> {

@@ -46,17 +46,62 @@ impl Generation {
         limit: &Limit<'_>,
     ) -> Result<Answers, CallError> {
         let (number, answers) = self.send(requests)?;
+        self.wait_for(&answers, limit).or_else(|why| self.leave(number, &answers, why))
+    }
+
+    /// Waits for the answers to a batch, as long as `limit` says.
+    fn wait_for(
+        &self,
+        answers: &Receiver<Answers>,
+        limit: &Limit<'_>,
+    ) -> Result<Answers, CallError> {
         #[cfg(unix)]
         if let Some(answers) = (self as &dyn Owner).read_until(|| answers.try_recv().ok(), limit) {
             return Ok(answers);
         }
-        let why = match limit.recv(&answers) {
-            Ended::Got(answers) => return Ok(answers),
-            Ended::Disconnected => return Err(CallError::Expired),
-            Ended::Deadline => CallError::Deadline,
-            Ended::Cancelled => CallError::Cancelled,
+        match limit.recv(answers) {
+            Ended::Got(answers) => Ok(answers),
+            Ended::Disconnected => Err(CallError::Expired),
+            Ended::Deadline => Err(CallError::Deadline),
+            Ended::Cancelled => Err(CallError::Cancelled),
+        }
+    }
+
+    /// The caller of a batch leaves because its wait has ended like this. If the answers have come
+    /// meanwhile, it gets them.
+    fn leave(
+        &self,
+        number: u64,
+        answers: &Receiver<Answers>,
+        why: CallError,
+    ) -> Result<Answers, CallError> {
+        match why {
+            CallError::Expired => Err(why), // no thread is left that could answer
+            _ => self.connection.leave(number, answers).unwrap_or(Err(why)),
+        }
+    }
+
+    /// Sends one write, and waits for its answer as long as `limit` says. `None`: it was not sent,
+    /// and no server will ever get it. After an error without an answer it may have been done, or
+    /// may be done yet.
+    pub(crate) fn write(
+        &self,
+        operation: Operation<'_>,
+        limit: &Limit<'_>,
+    ) -> Result<Option<Reply>, CallError> {
+        let (number, answers) = match self.send(&[(operation, None)]) {
+            Err(CallError::Expired) => return Ok(None),
+            sent => sent?,
         };
-        self.connection.leave(number, &answers).unwrap_or(Err(why))
+        let mut answers = match self.wait_for(&answers, limit) {
+            Err(_) if self.connection.withdraw(number) => return Ok(None),
+            Err(why) => self.leave(number, &answers, why)?,
+            Ok(answers) => answers,
+        };
+        match answers.take(0) {
+            Err(CallError::ConnectionLoss | CallError::Expired) if !answers.were_sent => Ok(None),
+            answer => answer.map(Some),
+        }
     }
 
     /// Waits until a notifier that is registered with `nodes` is notified.
@@ -191,7 +236,7 @@ impl Reply {
     /// The path and the czxid of a node that was just created.
     pub fn created(self) -> Result<(String, i64), CallError> {
         match self {
-            Reply::Created(path, czxid) => Ok((path, czxid)),
+            Reply::Created(path, stat) => Ok((path, stat.czxid)),
             _ => Err(unexpected()),
         }
     }

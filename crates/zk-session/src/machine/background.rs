@@ -113,7 +113,7 @@ impl Background {
         now: BootTime,
     ) {
         match answer {
-            Ok(Reply::Created(path, czxid)) => self.remove(removal.made(path, *czxid), now),
+            Ok(Reply::Created(path, stat)) => self.remove(removal.made(path, stat.czxid), now),
             Err(e) if !is_uncertain(e) => self.gone(&removal.id),
             _ => self.remove(removal, now),
         }

@@ -41,6 +41,8 @@ pub struct Answers {
     pub(crate) all: Vec<Result<Reply, CallError>>,
     /// The epoch of the connection on which they came.
     pub epoch: u64,
+    /// The requests were sent, or may have been. Otherwise no server ever gets them.
+    pub were_sent: bool,
     /// The ids of our own nodes that were still to be deleted when the last answer came. A node
     /// that was deleted before is in no listing of this batch, because the server does requests in
     /// order.
@@ -149,12 +151,10 @@ impl Machine {
     /// deleted. False: all answers were there before; the caller [takes](Self::take_answers) them,
     /// or has them.
     pub(crate) fn abandon(&mut self, number: u64, now: BootTime) -> bool {
-        let Some(submitted) = self.batches.get_mut(&number) else { return false };
-        submitted.batch.answer_to = AnswerTo::Nobody;
-        if let Ok(at) = self.unsent.binary_search(&number) {
-            self.unsent.remove(at);
-            self.batches.remove(&number); // its requests were never sent
-        } else {
+        let is_withdrawn = self.withdraw(number);
+        if !is_withdrawn {
+            let Some(submitted) = self.batches.get_mut(&number) else { return false };
+            submitted.batch.answer_to = AnswerTo::Nobody;
             for part in &submitted.batch.requests {
                 match (&part.answer, &part.removal) {
                     (None, Some(removal)) => self.background.expect(&removal.id),
@@ -169,6 +169,14 @@ impl Machine {
         self.resume_after_silence(now);
         self.send_background(now);
         true
+    }
+
+    /// Takes requests back that were not sent: no server ever gets them. False: they were sent, or
+    /// are answered.
+    pub(crate) fn withdraw(&mut self, number: u64) -> bool {
+        let Ok(at) = self.unsent.binary_search(&number) else { return false };
+        self.unsent.remove(at);
+        self.batches.remove(&number).is_some()
     }
 
     /// Takes the answers to these requests from the outputs.
@@ -199,8 +207,8 @@ impl Machine {
         };
         let Some(part) = batch.requests.get_mut(part) else { return Ok(()) };
         if let Some(removal) = &part.removal {
-            if let (Ok(Reply::Created(path, czxid)), false) = (&answer, removal.is_named()) {
-                self.background.acknowledged.insert(path.clone(), *czxid);
+            if let (Ok(Reply::Created(path, stat)), false) = (&answer, removal.is_named()) {
+                self.background.acknowledged.insert(path.clone(), stat.czxid);
             }
             let has_left = matches!(batch.answer_to, AnswerTo::Nobody);
             // If the outcome is unknown, the node is deleted, whatever the caller does next.
@@ -219,11 +227,14 @@ impl Machine {
     /// Gives the answers of a batch to its caller. `header` and `body` are those of the last
     /// answer.
     fn complete(&mut self, number: u64, header: ReplyHeader, body: &[u8]) {
-        let Some(SubmittedBatch { batch, .. }) = self.batches.remove(&number) else { return };
+        let Some(SubmittedBatch { batch, is_sent, .. }) = self.batches.remove(&number) else {
+            return;
+        };
         match batch.answer_to {
             AnswerTo::Caller => {
                 let all = batch.requests.into_iter().filter_map(|part| part.answer).collect();
-                let answers = Answers { all, epoch: self.epoch, pending: self.pending_deletes() };
+                let (epoch, pending) = (self.epoch, self.pending_deletes());
+                let answers = Answers { all, epoch, were_sent: is_sent, pending };
                 self.outputs.push_back(Output::Answered(number, answers));
             }
             AnswerTo::Listener(number) => {
@@ -302,9 +313,7 @@ impl Machine {
 pub(super) fn is_uncertain(e: &CallError) -> bool {
     match e {
         CallError::ConnectionLoss => true,
-        CallError::Other(code) => {
-            !matches!(code.as_str(), "InvalidACL" | "NoChildrenForEphemerals" | "BadArguments")
-        }
+        CallError::Other(code) => !matches!(code.as_str(), "InvalidACL" | "BadArguments"),
         _ => false,
     }
 }

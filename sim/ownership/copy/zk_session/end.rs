@@ -73,7 +73,7 @@ impl End {
                 Output::Heard(at) => self.lease.heard = self.lease.heard.max(Some(at)),
                 Output::Answered(number, mut answers) => {
                     let made = match answers.all.swap_remove(0) {
-                        Ok(Reply::Created(path, czxid)) => Some((path, czxid)),
+                        Ok(Reply::Created(path, stat)) => Some((path, stat.czxid)),
                         _ => None,
                     };
                     self.said.push(Said::Answered(number, made));

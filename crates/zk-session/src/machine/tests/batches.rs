@@ -79,7 +79,9 @@ fn two_requests_of_a_caller_are_one_flight_and_one_answer() {
     rig.reply(xids[1], err::OK, &listing(&["_c_id-lock-0000000003"]));
     let answers = call.1.try_recv().unwrap();
     assert_eq!(answers.epoch, 1);
-    let [Ok(Reply::Created(path, 9)), Ok(Reply::Children(children))] = &answers.all[..] else {
+    let [Ok(Reply::Created(path, Stat { czxid: 9, .. })), Ok(Reply::Children(children))] =
+        &answers.all[..]
+    else {
         panic!("{:?}", answers.all);
     };
     assert_eq!((path.as_str(), children.names()), (NODE, vec!["_c_id-lock-0000000003"]));

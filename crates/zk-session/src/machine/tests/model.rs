@@ -116,13 +116,13 @@ impl ModelServer {
             self.refuses.0 -= 1;
             return Err(self.refuses.1);
         }
-        let is_numbered = mode == CreateMode::EphemeralSequential as i32;
+        let is_numbered = mode == CreateMode::EphemeralSequential.flags();
         self.made += i32::from(is_numbered);
         let path = if is_numbered { format!("{path}{:010}", self.made) } else { path };
         if self.nodes.contains_key(&path) {
             return Err(err::NODE_EXISTS);
         }
-        let owner = if mode == CreateMode::Persistent as i32 { 0 } else { 7 };
+        let owner = if mode == CreateMode::Persistent.flags() { 0 } else { 7 };
         let answer = created(&path, self.zxid);
         self.nodes.insert(path, ModelNode { data, czxid: self.zxid, owner, version: 0 });
         Ok(answer)
