@@ -5,6 +5,7 @@ use crossbeam_channel::Sender;
 
 use super::*;
 use crate::acl::Acl;
+use crate::cancel::CancelToken;
 use crate::lease::node::NodeWatch;
 use crate::limit::Ended;
 use crate::machine::{Batch, Output};
@@ -65,6 +66,43 @@ fn reads_behind_a_sync_that_failed_show_nothing() {
     assert!(answers(Ok(Reply::Done)).unwrap().listed(0).is_ok());
     let refused = CallError::Other("ThrottledOp".to_owned());
     assert_eq!(answers(Err(refused.clone())).err(), Some(refused));
+}
+
+/// A write that finds no connection in its time is not done when there is one again.
+#[test]
+fn a_write_that_was_not_sent_is_never_sent_whatever_ended_its_wait() {
+    let server = TestServer::start().unwrap();
+    // The operation timeout is a second.
+    let builder = Session::builder(server.connect_string()).session_timeout(Duration::from_secs(6));
+    let session = builder.connect().unwrap();
+    let events = session.subscribe();
+    let generation = session.core().generation().unwrap();
+    let token = CancelToken::new();
+    token.cancel();
+    server.refuse(true);
+    server.cut_connections();
+    while events.recv().unwrap() != SessionEvent::Suspended {}
+    for limit in [
+        Limit::NONE, // it is given up after the operation timeout
+        Limit::after(Duration::from_millis(10)),
+        Limit::cancelled_by(&token),
+    ] {
+        let create = Operation::Create {
+            path: "/a",
+            data: b"",
+            acl: &Acl::Open,
+            mode: CreateMode::PersistentSequential,
+        };
+        assert!(generation.write(create, &limit).unwrap().is_none());
+    }
+    server.refuse(false);
+    while events.recv().unwrap() != SessionEvent::Reconnected {}
+    assert!(generation.read("/", false, &Limit::NONE).is_ok());
+    assert_eq!(server.count(Op::Create), 0);
+    // In the session's end too.
+    session.close().unwrap();
+    let delete = Operation::Delete { path: "/", version: None };
+    assert!(generation.write(delete, &Limit::NONE).unwrap().is_none());
 }
 
 #[test]

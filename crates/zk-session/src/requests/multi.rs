@@ -56,8 +56,8 @@ pub enum OpOutcome {
     Created {
         /// Its path; of a sequential node with its number.
         path: String,
-        /// What the server says of it. For nodes that are persistent or end with the session,
-        /// ZooKeeper says nothing here (3.9 and earlier).
+        /// What the server says of it. Before version 3.9 ZooKeeper says nothing here of nodes that
+        /// are persistent or end with the session.
         stat: Option<Stat>,
     },
     /// The node was deleted.

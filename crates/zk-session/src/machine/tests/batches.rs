@@ -180,6 +180,40 @@ fn a_caller_that_leaves_before_its_requests_are_sent_takes_them_back() {
     assert_eq!(rig.sent(), []);
 }
 
+/// A caller that gets no answer learns whether a server can have got its requests.
+#[test]
+fn answers_say_whether_the_requests_were_sent() {
+    let mut rig = Rig::up();
+    let sent = rig.enter();
+    rig.only_requests(&ENTER);
+    rig.drop_connection();
+    let answers = sent.1.try_recv().unwrap();
+    assert_eq!((errors(&answers), answers.were_sent), (vec![LOST, LOST], true));
+    let unsent = rig.enter();
+    rig.pass_time(T / 6);
+    let answers = unsent.1.try_recv().unwrap();
+    assert_eq!((errors(&answers), answers.were_sent), (vec![LOST, LOST], false));
+    rig.attach(7);
+    assert!(!rig.sent().iter().any(|(_, op, _)| *op == op::CREATE2), "it is never sent");
+}
+
+#[test]
+fn requests_can_be_withdrawn_until_they_are_sent() {
+    let mut rig = Rig::up();
+    let sent = rig.enter();
+    let xids = rig.only_requests(&ENTER);
+    assert!(!rig.machine.withdraw(sent.0));
+    rig.reply(xids[0], err::OK, &created(NODE, 9));
+    rig.reply(xids[1], err::OK, &listing(&[]));
+    assert!(sent.1.try_recv().unwrap().were_sent);
+    assert!(!rig.machine.withdraw(sent.0), "they are answered");
+    rig.drop_connection();
+    let unsent = rig.enter();
+    assert!(rig.machine.withdraw(unsent.0) && !rig.machine.withdraw(unsent.0));
+    rig.attach(7);
+    assert!(!rig.sent().iter().any(|(_, op, _)| *op == op::CREATE2), "they are never sent");
+}
+
 #[test]
 fn a_node_whose_caller_left_is_pending_at_once_and_deleted_when_it_is_made() {
     let mut rig = Rig::up();
