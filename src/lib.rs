@@ -88,8 +88,11 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+/// The crate of the session, which is a ZooKeeper client by itself: [`ZkSession::zookeeper`] gives
+/// it. What the locks share with it ([`Acl`], [`CancelToken`], [`RetryPolicy`] and so on) is in the
+/// root of this crate too.
 #[macro_use(debug, error, info, queued, warn)]
-extern crate zk_session;
+pub extern crate zk_session;
 
 #[cfg(feature = "client")]
 mod client;

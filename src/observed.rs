@@ -125,7 +125,7 @@ impl Observed {
 /// How much the session keeps now. This takes the session's own locks, as any call of a process
 /// does.
 pub fn kept(session: &ZkSession) -> Kept {
-    observed::kept(session.session())
+    observed::kept(session.zookeeper())
 }
 
 /// How many paths have a lock in this process now.

@@ -80,8 +80,26 @@ impl ZkSession {
         SessionBuilder { session: Session::builder(connect_string), observers: Observers::new() }
     }
 
-    #[cfg(zk_sim)]
-    pub(crate) fn session(&self) -> &Session {
+    /// The session as a client of ZooKeeper: for an application that reads and writes nodes of its
+    /// own, and needs no second connection and no second session for that. Its
+    /// [`requests`](Session::requests) wait through outages and have deadlines; paths are below the
+    /// chroot of this session. It is another handle of the same session, which each of the two can
+    /// [close](Session::close).
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use zk_mutex::zk_session::CreateMode;
+    /// use zk_mutex::{Acl, ZkMutex, ZkSession};
+    ///
+    /// let session = ZkSession::connect("zk1:2181,zk2:2181,zk3:2181/app")?;
+    /// let guard = ZkMutex::new(&session, "/locks/orders")?.lock()?;
+    /// let requests = session.zookeeper().requests().within(Duration::from_secs(5));
+    /// requests.create("/orders/17", b"new", CreateMode::Persistent, &Acl::Open)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn zookeeper(&self) -> &Session {
         &self.session
     }
 
