@@ -90,6 +90,7 @@ impl Session {
         Builder::new(connect_string.into())
     }
 
+    #[doc(hidden)]
     pub fn core(&self) -> &Core {
         &self.0.0
     }
