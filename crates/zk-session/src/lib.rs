@@ -34,6 +34,8 @@ pub mod fuzz;
 #[doc(hidden)]
 pub mod generation;
 #[doc(hidden)]
+pub mod hold;
+#[doc(hidden)]
 pub mod lease;
 #[doc(hidden)]
 pub mod limit;
@@ -78,6 +80,7 @@ pub use cancel::CancelToken;
 pub use crossbeam_channel;
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
 pub use event::{SessionEvent, SessionState};
+pub use hold::Ephemeral;
 pub use lease::LostSignal;
 pub use machine::codec::{CreateMode, Node};
 pub use requests::{Created, Op, OpOutcome, Requests};
