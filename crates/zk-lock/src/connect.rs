@@ -1,12 +1,9 @@
 //! The session, from the arguments that all commands have.
 
-use std::ops::Deref;
-use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use zk_mutex::TlsConfig;
-use zk_mutex::zookeeper::ZooKeeper;
 use zk_mutex::{SessionBuilder, ZkSession};
 
 #[cfg(feature = "tls")]
@@ -64,31 +61,8 @@ pub fn has_identity(common: &Common) -> bool {
 }
 
 /// A session for a command that reads nodes, and holds no lock.
-pub fn session(common: &Common) -> Result<ReadingSession, Failure> {
-    ReadingSession::new(builder(common, Duration::from_secs(10))?.connect()?)
-}
-
-/// A session whose client stays open as long as this value. The client ends with its last handle:
-/// without this handle each request would start a client, with its threads and its connection.
-pub struct ReadingSession {
-    // Dropped first: the end of the client is a request on the session.
-    _client: Arc<ZooKeeper>,
-    session: ZkSession,
-}
-
-impl ReadingSession {
-    pub fn new(session: ZkSession) -> Result<ReadingSession, Failure> {
-        let client = session.client()?;
-        Ok(ReadingSession { _client: client, session })
-    }
-}
-
-impl Deref for ReadingSession {
-    type Target = ZkSession;
-
-    fn deref(&self) -> &ZkSession {
-        &self.session
-    }
+pub fn session(common: &Common) -> Result<ZkSession, Failure> {
+    Ok(builder(common, Duration::from_secs(10))?.connect()?)
 }
 
 /// Reads the secret. It is in no argument, because every user of the host can read the arguments.

@@ -56,6 +56,12 @@ impl Failure {
     }
 }
 
+impl From<zk_mutex::zk_session::Error> for Failure {
+    fn from(error: zk_mutex::zk_session::Error) -> Failure {
+        Error::from(error).into()
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let (code, kind) = classify(&error);

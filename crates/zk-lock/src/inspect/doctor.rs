@@ -3,14 +3,13 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use zk_mutex::ZkSession;
-use zk_mutex::zookeeper::{Acl, CreateMode, Permission, ZkError};
+use zk_mutex::zk_session::{CreateMode, Created, Error, Requests};
+use zk_mutex::{Acl, Permissions, ZkSession};
 
 use super::names::Client;
 use super::queue::Queue;
 use super::servers;
 use crate::cli::{Common, DoctorArgs};
-use crate::connect::ReadingSession;
 use crate::exit::{Failure, NOTHING};
 use crate::output::Output;
 use crate::time::show;
@@ -79,13 +78,11 @@ pub fn run(common: &Common, args: &DoctorArgs, output: &Output) -> Result<u8, Fa
     let hosts = check_hosts(servers, &mut findings);
     match builder.connect() {
         Ok(session) => {
-            let examined = ReadingSession::new(session).and_then(|session| {
-                let conf = hosts.conf.as_deref();
-                let examined = examine(&session, args, servers, conf, &mut findings);
-                let _ = session.close();
-                examined?;
-                one_ensemble(common, args, &hosts.serving, &mut findings)
-            });
+            let conf = hosts.conf.as_deref();
+            let examined = examine(&session, args, servers, conf, &mut findings);
+            let _ = session.close();
+            let examined =
+                examined.and_then(|()| one_ensemble(common, args, &hosts.serving, &mut findings));
             if let Err(failure) = examined {
                 let advice = "the checks behind this were not made";
                 findings.add("session", Level::Fault, failure.message, advice);
@@ -362,15 +359,11 @@ fn one_ensemble(
         sessions.extend(session_at(common, args, host, findings)?.map(|session| (host, session)));
     }
     let name = own_name();
-    let create = |session: &ZkSession, path: &str| -> Result<Result<String, ZkError>, Failure> {
-        let open = Acl::open_unsafe().clone();
-        Ok(session.client()?.create(path, Vec::new(), open, CreateMode::Ephemeral))
-    };
     let mut made = None;
     for (host, session) in &sessions {
         let path = zk::join(&nearest(session, &args.path)?, &name);
         // A failure has its finding: the ACL of the path, or a chroot that is not there.
-        if create(session, &path)?.is_ok() {
+        if create(&session.zookeeper().requests(), &path, CreateMode::Ephemeral).is_ok() {
             made = Some((*host, path));
             break;
         }
@@ -378,14 +371,14 @@ fn one_ensemble(
     let Some((reference, path)) = made else { return Ok(()) };
     let mut is_one = sessions.len() == hosts.len();
     for (host, session) in sessions.iter().filter(|(host, _)| *host != reference) {
-        let text = match create(session, &path)? {
-            Err(ZkError::NodeExists) => continue,
+        let text = match create(&session.zookeeper().requests(), &path, CreateMode::Ephemeral) {
+            Err(Error::NodeExists { .. }) => continue,
             // The end of the session deletes the node that was made.
-            Ok(_) | Err(ZkError::NoNode) => format!(
+            Ok(_) | Err(Error::NoNode { .. }) => format!(
                 "{host} and {reference} belong to different ensembles: {reference} has a node that \
                  {host} does not have. Two could hold a lock"
             ),
-            Err(e) => format!("{host} could not make a node: {e:?}"),
+            Err(e) => format!("{host} could not make a node: {e}"),
         };
         is_one = false;
         let advice = "name the servers of one ensemble in the connect string; if they should be \
@@ -407,7 +400,7 @@ fn session_at(
     args: &DoctorArgs,
     host: &str,
     findings: &mut Findings,
-) -> Result<Option<ReadingSession>, Failure> {
+) -> Result<Option<ZkSession>, Failure> {
     let chroot = servers::chroot(common.connect.as_deref().unwrap_or_default());
     let common = Common {
         connect: Some(format!("{host}{chroot}")),
@@ -415,7 +408,7 @@ fn session_at(
         ..common.clone()
     };
     match connect::builder(&common, args.session)?.connect() {
-        Ok(session) => ReadingSession::new(session).map(Some),
+        Ok(session) => Ok(Some(session)),
         Err(e) => {
             findings.add(
                 "serving",
@@ -427,6 +420,15 @@ fn session_at(
             Ok(None)
         }
     }
+}
+
+/// Makes a node that everybody may use.
+fn create(
+    requests: &Requests,
+    path: &str,
+    mode: CreateMode,
+) -> zk_mutex::zk_session::Result<Created> {
+    requests.create(path, b"", mode, &Acl::Open)
 }
 
 /// The name of a node that no other process makes.
@@ -497,15 +499,14 @@ fn fine(time: Duration) -> String {
 
 /// Writes, containers and the clock, by a node that is there for a moment.
 fn writes(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<(), Failure> {
-    let client = session.client()?;
+    let requests = session.zookeeper().requests();
     let path = zk::join(folder, &own_name());
-    let open = || Acl::open_unsafe().clone();
     let (start, mut times) = (Instant::now(), Vec::new());
     while times.len() < ROUNDS && start.elapsed() < ROUNDS_TAKE {
         let began = Instant::now();
-        match client.create(&path, Vec::new(), open(), CreateMode::Ephemeral) {
+        match create(&requests, &path, CreateMode::Ephemeral) {
             Ok(_) => times.push(began.elapsed()),
-            Err(ZkError::NoAuth) => {
+            Err(Error::NoAuth { .. }) => {
                 findings.add(
                     "write",
                     Level::Fault,
@@ -515,7 +516,7 @@ fn writes(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<
                 return Ok(());
             }
             Err(e) => {
-                let text = format!("a node below {folder} could not be made: {e:?}");
+                let text = format!("a node below {folder} could not be made: {e}");
                 findings.add("write", Level::Fault, text, "see the servers' logs");
                 return Ok(());
             }
@@ -525,27 +526,27 @@ fn writes(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<
                 clock(meta.ctime, findings);
             }
         }
-        if let Err(e) = client.delete(&path, None) {
+        if let Err(e) = requests.delete(&path, None) {
             findings.add(
                 "write",
                 Level::Fault,
-                format!("a node below {folder} could be made and not deleted: {e:?}"),
+                format!("a node below {folder} could be made and not deleted: {e}"),
                 "add DELETE to the folder's ACL: a lock cannot be released without it",
             );
             return Ok(());
         }
     }
     latency("write", &mut times, session.timeout(), findings);
-    match client.create(&path, Vec::new(), open(), CreateMode::Container) {
+    match create(&requests, &path, CreateMode::Container) {
         Ok(_) => {
-            let _ = client.delete(&path, None);
+            let _ = requests.delete(&path, None);
             findings
                 .ok("containers", "the server has containers: empty lock folders go by themselves");
         }
         Err(e) => findings.add(
             "containers",
             Level::Fault,
-            format!("the server makes no containers: {e:?}"),
+            format!("the server makes no containers: {e}"),
             "locks need ZooKeeper 3.5 or later",
         ),
     }
@@ -569,10 +570,10 @@ fn clock(created: i64, findings: &mut Findings) {
 }
 
 fn acl(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<(), Failure> {
-    let Some(entries) = zk::acl(session, folder)? else { return Ok(()) };
-    let is_open = entries.iter().any(|entry| {
-        entry.scheme == "world"
-            && entry.perms.can(Permission::DELETE) | entry.perms.can(Permission::WRITE)
+    let Some(acl) = zk::acl(session, folder)? else { return Ok(()) };
+    let is_open = acl.entries().iter().any(|entry| {
+        let allows = |permission| entry.permissions.contains(permission);
+        entry.scheme == "world" && (allows(Permissions::DELETE) || allows(Permissions::WRITE))
     });
     if is_open {
         findings.add(

@@ -12,7 +12,7 @@ use crate::{connect, zk};
 
 pub fn run(common: &Common, args: &LsArgs, output: &Output) -> Result<u8, Failure> {
     let session = connect::session(common)?;
-    zk::catch_up(&session, "/")?;
+    zk::catch_up(&session)?;
     let mut found = Vec::new();
     walk(&session, &args.path, &mut found, output)?;
     found.sort_by(|a, b| a.path.cmp(&b.path));

@@ -4,11 +4,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use zk_mutex::ZkSession;
+use zk_mutex::zk_session::Stat;
 
 use super::names::{self, Client, Kind, REVOKE};
 use crate::exit::Failure;
 use crate::time::show;
-use crate::zk::{self, Meta};
+use crate::zk;
 
 /// A node in a lock's queue.
 #[derive(Clone, Debug)]
@@ -20,7 +21,7 @@ pub struct Contender {
     pub sequence: i64,
     pub holds: bool,
     pub data: Vec<u8>,
-    pub stat: Meta,
+    pub stat: Stat,
 }
 
 /// A lock at a path, with its contenders.
@@ -37,7 +38,7 @@ pub struct Queue {
 impl Queue {
     /// Reads the lock at a path; `None` if no lock is there.
     pub fn read(session: &ZkSession, path: &str) -> Result<Option<Queue>, Failure> {
-        zk::catch_up(session, path)?;
+        zk::catch_up(session)?;
         match zk::children(session, path)? {
             None => Ok(None),
             Some(children) => Queue::of(session, path, &children),

@@ -5,8 +5,8 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use zk_mutex::ZkSession;
-use zk_mutex::crossbeam_channel::{Sender, bounded, select};
+use zk_mutex::crossbeam_channel::{never, select};
+use zk_mutex::zk_session::{Watch, WatchEvent, Watched};
 
 use super::names::Kind;
 use super::queue::{Contender, Queue};
@@ -18,10 +18,8 @@ use crate::output::Output;
 use crate::run::signals::Signals;
 use crate::time::millis;
 
-/// A change is noticed after this time at the latest, also if its event was lost.
+/// A change is noticed after this time at the latest: a change of a contender's data has no event.
 const POLL: Duration = Duration::from_secs(1);
-/// A watch that was lost with a session is set again after this.
-const REARM: Duration = Duration::from_secs(60);
 
 /// Each time the queue has changed, `changed` gets the queue before and the queue now.
 fn follow(
@@ -35,15 +33,12 @@ fn follow(
     let end = args.duration.map(|duration| Instant::now() + duration);
     let mut before: Option<Option<Queue>> = None;
     let mut is_away = false;
-    let (tell, told) = bounded(1);
-    // The client keeps each watch until its event arrives, so only one is set at a time. An outage
-    // can lose its event: then another watch is set after REARM.
-    let mut armed: Option<Instant> = None;
+    // It survives an outage, and ends with its session. If it cannot be set, `POLL` finds the next
+    // change.
+    let mut watch: Option<Watch> = None;
     loop {
-        let is_there = before.as_ref().is_none_or(Option::is_some);
-        if is_there && armed.is_none_or(|since| since.elapsed() > REARM) {
-            arm(&session, &args.path, tell.clone());
-            armed = Some(Instant::now());
+        if watch.is_none() && !is_away {
+            watch = session.zookeeper().watch(&args.path, Watched::Children).ok();
         }
         match Queue::read(&session, &args.path) {
             Ok(now) => {
@@ -70,22 +65,20 @@ fn follow(
         if pause.is_zero() {
             return Ok(0);
         }
+        let events = watch.as_ref().map_or_else(never, |watch| watch.receiver().clone());
         select! {
-            recv(told) -> _ => armed = None,
+            recv(events) -> event => {
+                // The queue that is read next shows what has come meanwhile too.
+                let last = event.into_iter().chain(events.try_iter()).last();
+                if matches!(last, None | Some(WatchEvent::Lost(_))) {
+                    watch = None;
+                }
+            },
             recv(signals.events) -> _ => if let Some(signal) = signals.ending() {
                 return Ok(crate::exit::of_signal(signal));
             },
             default(pause) => {}
         }
-    }
-}
-
-/// Watches the children of the lock, if it is there. If this fails, `POLL` finds the next change.
-fn arm(session: &ZkSession, path: &str, tell: Sender<()>) {
-    if let Ok(client) = session.client() {
-        let _ = client.get_children_w(path, move |_| {
-            let _ = tell.try_send(());
-        });
     }
 }
 
