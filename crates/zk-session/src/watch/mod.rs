@@ -47,6 +47,9 @@ const MAX_PATH: usize = 4096;
 /// * An event says that there is something new, and not what. Read the node after the event; the
 ///   read shows this change, and perhaps later ones, whose events then come behind.
 /// * Changes by this session are told as well.
+/// * Servers hide a change from a session that the node's ACL does not allow to read it at that
+///   moment, and the watch at the server is used up. Then this change and those after it are told
+///   on the next connection only.
 ///
 /// Each look is one request: for [`Watched::Node`] a short one, whatever data the node has; for
 /// [`Watched::Children`] the server sends the names of all children.
