@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::clock::BootTime;
 use crate::logging::contained;
-use crate::watch::Teller;
+use crate::sight::teller::Teller;
 use crate::world::{HashMap, HashSet, Mutex};
 
 #[derive(Default)]

@@ -28,10 +28,11 @@ use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::lease::node::LeasedNode;
 use crate::limit::Limit;
+use crate::machine::Watched;
 pub use crate::machine::codec::{CallError, CreateMode, Listing, Node, Operation, Reply};
 pub use crate::machine::{Answers, Outcome, Removal};
 use crate::machine::{MachineConfig, Task};
-use crate::watch::{Teller, Watched};
+use crate::sight::teller::Teller;
 use crate::world::atomic::{AtomicU64, Ordering};
 use crate::world::{HashSet, Mutex, Receiver, Sender};
 

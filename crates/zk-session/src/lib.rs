@@ -60,6 +60,7 @@ pub mod requests;
 pub mod retry;
 #[doc(hidden)]
 pub mod session;
+mod sight;
 #[doc(hidden)]
 pub mod signal;
 mod stats;
@@ -68,8 +69,7 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "no_tls.rs"]
 mod tls;
-#[doc(hidden)]
-pub mod watch;
+mod watch;
 #[doc(hidden)]
 pub mod world;
 
@@ -82,14 +82,16 @@ pub use error::{Cause, Error, HostFailure, LossReason, Result};
 pub use event::{SessionEvent, SessionState};
 pub use hold::Ephemeral;
 pub use lease::LostSignal;
+pub use machine::Watched;
 pub use machine::codec::{CreateMode, Node};
 pub use requests::{Created, Op, OpOutcome, Requests};
 pub use retry::RetryPolicy;
 pub use session::Session;
+pub use sight::event::WatchEvent;
 pub use stats::SessionStats;
 #[cfg(feature = "tls")]
 pub use tls::TlsConfig;
-pub use watch::{Watch, WatchEvent, Watched};
+pub use watch::Watch;
 pub use zk_wire::record::Stat;
 
 /// With this, the doc tests compile the code of README.md.

@@ -18,9 +18,18 @@ use super::background::{REFUSED_PAUSES, TOO_LONG_PAUSES};
 use super::removal::is_passing;
 use super::*;
 use crate::machine::codec::{Operation, Reply};
-use crate::watch::Watched;
 use crate::world::HashMap;
 use zk_wire::code::event;
+
+/// What of a node is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Watched {
+    /// The node itself: whether it exists, and its data.
+    Node,
+    /// The list of its children: whether the node exists, and which children it has. A change of
+    /// the data of a child is no change of the list.
+    Children,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LookKind {

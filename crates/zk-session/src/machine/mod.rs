@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use background::Task;
+pub use looks::Watched;
 pub use removal::Removal;
 pub use requests::{Answers, Batch};
 #[cfg(any(test, fuzzing, feature = "test"))]

@@ -1,7 +1,7 @@
 //! Tests of the looks at nodes: when each is sent, and what its answers show.
 
 use super::*;
-use crate::watch::Watched;
+use crate::machine::Watched;
 use zk_wire::record::Stat;
 
 /// The fields of a `Stat` that a look is about.

@@ -1,27 +1,23 @@
 //! Watches that survive reconnections: a node, or the list of its children, as a channel of events.
 //!
-//! The machine looks at the node (`machine/looks.rs`), `teller` compares the looks, and `event` says
-//! which events follow.
-
-mod event;
-mod teller;
-
-pub use self::event::{WatchEvent, Watched};
-pub(crate) use self::teller::Teller;
+//! The machine looks at the node (`machine/looks.rs`); `sight/` compares the looks, and says which
+//! events follow.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use self::teller::{OP, refusal};
 use crate::core::Core;
 use crate::error::{Cause, Error, LossReason, Result};
 use crate::generation::Generation;
 use crate::limit::{Ended, Limit};
+use crate::machine::Watched;
 use crate::machine::codec::CallError;
 use crate::process::Process;
 use crate::retry::Retry;
 use crate::session::Session;
+use crate::sight::event::WatchEvent;
+use crate::sight::teller::{OP, Teller, refusal};
 use crate::world::{Instant, LazyLock, Receiver, bounded};
 use zk_wire::path;
 

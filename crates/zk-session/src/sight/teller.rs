@@ -1,19 +1,20 @@
 //! The side of a watch that the event loop has: it compares each look with what was told last.
 
-use super::event::{Sight, WatchEvent, Watched};
+use super::event::{Sight, WatchEvent};
 use crate::error::{Error, LossReason};
+use crate::machine::Watched;
 use crate::machine::codec::CallError;
 use crate::world::{Mutex, OnceLock, Receiver, Sender, TrySendError, bounded};
 use std::sync::Arc;
 use zk_wire::record::Stat;
 
 /// How many events wait for a receiver at most. Of more events the oldest are dropped.
-pub(super) const BACKLOG: usize = 16;
+pub(crate) const BACKLOG: usize = 16;
 
 /// The name of a watch's reads in errors.
-pub(super) const OP: &str = "watch";
+pub(crate) const OP: &str = "watch";
 
-/// Tells a [`Watch`](super::Watch) of its node. None of its functions waits for a receiver.
+/// Tells a [`Watch`](crate::Watch) of its node. None of its functions waits for a receiver.
 pub(crate) struct Teller {
     /// The path as the program knows it.
     path: String,
@@ -37,7 +38,7 @@ struct State {
 impl Teller {
     /// A teller for this node, the receiver of its events, and a receiver of the outcome of the
     /// first look: an error is ZooKeeper's code of a refusal.
-    pub(super) fn new(
+    pub(crate) fn new(
         path: &str,
         what: Watched,
     ) -> (Arc<Self>, Receiver<WatchEvent>, Receiver<Result<(), i32>>) {
@@ -49,16 +50,16 @@ impl Teller {
         (Arc::new(Teller { path, what, state: Mutex::new(state), lost }), events, is_set)
     }
 
-    pub(super) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    pub(super) fn what(&self) -> Watched {
+    pub(crate) fn what(&self) -> Watched {
         self.what
     }
 
     /// Why the watch has ended, if its session is lost.
-    pub(super) fn loss(&self) -> Option<LossReason> {
+    pub(crate) fn loss(&self) -> Option<LossReason> {
         self.lost.get().copied()
     }
 
@@ -95,7 +96,7 @@ impl Teller {
     }
 
     /// Nobody wants to be told any more.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         let mut state = self.state.lock();
         (state.channel, state.first) = (None, None);
     }
@@ -114,7 +115,7 @@ impl State {
 }
 
 /// What it means that a read of this node was refused.
-pub(super) fn refusal(path: String, e: CallError) -> Error {
+pub(crate) fn refusal(path: String, e: CallError) -> Error {
     match e {
         CallError::NoAuth => Error::NoAuth { op: OP, path },
         CallError::AuthFailed => Error::Auth { op: OP, path },

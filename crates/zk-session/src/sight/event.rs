@@ -1,17 +1,8 @@
 //! What a watch tells, and how that follows from two looks at a node.
 
 use crate::error::{Error, LossReason};
+use crate::machine::Watched;
 use zk_wire::record::Stat;
-
-/// What of a node is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Watched {
-    /// The node itself: whether it exists, and its data.
-    Node,
-    /// The list of its children: whether the node exists, and which children it has. A change of
-    /// the data of a child is no change of the list.
-    Children,
-}
 
 /// What a [`Watch`](crate::Watch) tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
