@@ -99,6 +99,7 @@ impl Client for End {
             background: m.background.clone(),
             heard: m.heard.clone(),
             proof: m.proof.clone(),
+            looks: m.looks.clone(),
             // Between two events these are empty.
             from_server: Frames::default(),
             to_server: Vec::new(),
@@ -116,7 +117,8 @@ impl Client for End {
         let Machine { background, heard, proof, last_sent, last_ordered, up_since, .. } =
             &self.machine;
         let Machine { is_new, is_proven, next_xid, .. } = &self.machine;
-        // Left out: `epoch` and `last_number`, which only count, and `skipped_at`.
+        // Left out: `epoch` and `last_number`, which only count, `skipped_at`, and `looks`, of which
+        // there are none.
         (phase, session, ending, zxid, batches, unsent, outstanding).hash(h);
         (background, heard, proof, last_sent, last_ordered, up_since).hash(h);
         (is_new, is_proven, next_xid, &self.lease, self.is_holder).hash(h);
@@ -161,7 +163,7 @@ impl Client for End {
     fn lock(&mut self, lock: &Lock, now: u64) -> u64 {
         let mut batch = Batch::new();
         let data = lock.data();
-        let (path, acl) = (lock.path.as_str(), &Acl);
+        let (path, acl) = (lock.path.as_str(), &Acl::Open);
         if lock.is_named {
             let mode = CreateMode::EphemeralSequential;
             let create = Operation::Create { path, data: &data, acl, mode };

@@ -1,23 +1,11 @@
-//! Stand-ins for an ACL and for the lease, with the rule of the lease's end.
+//! A stand-in for the lease, with the rule of its end.
 
+pub(crate) mod acl;
 pub(crate) mod clock;
 pub(crate) mod error;
 pub(crate) mod machine;
 pub(crate) mod nonce;
 pub(crate) mod world;
-
-pub(crate) mod acl {
-    use zk_wire::record::Writer;
-
-    #[derive(Clone, Debug)]
-    pub(crate) struct Acl;
-
-    impl Acl {
-        pub(crate) fn encode(&self, w: Writer) -> Writer {
-            w.i32(0)
-        }
-    }
-}
 
 pub(crate) mod lease {
     pub(crate) mod heard;
