@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use crate::acl::Acl;
 use crate::clock::BootTime;
-use crate::core::Core;
-use crate::error::{Cause, Error, LossReason, Result};
+use crate::error::{Error, LossReason, Result};
 use crate::generation::{CallError, CreateMode, Generation, Operation, Removal, Reply};
 use crate::lease::node::{LeasedNode, Listener, NodeWatch};
 use crate::lease::{LostSignal, Refused};
 use crate::limit::{Ended, Limit};
+use crate::machine::codec::error;
+use crate::requests::Requests;
 use crate::retry::Retry;
 use crate::session::Session;
 use crate::watch::full_path;
@@ -62,72 +63,67 @@ pub struct Ephemeral {
 }
 
 impl Session {
-    /// Makes an ephemeral node and holds it under the session's lease. The node's path is `prefix`
-    /// with 32 hexadecimal digits behind it: `/services/web-` gives
-    /// `/services/web-0f...e1`. Nodes above it that do not exist are made, with the same ACL (as
-    /// containers, where the server has them).
-    ///
-    /// The node exists, and is held, when this returns. In an outage this waits as long as the
-    /// [`RetryPolicy`](crate::RetryPolicy) allows. If it fails, no node stays behind: if one was
-    /// made, or may still be made by a request that is on its way, the session deletes it.
+    /// Makes an ephemeral node and holds it under the session's lease. This waits as a call of
+    /// [`requests`](Self::requests) does that has no limit; see [`Requests::hold`].
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidPath`]; [`Error::NoAuth`] if the ACL of a node above does not allow it;
-    /// [`Error::Unavailable`] if no server has answered in time; [`Error::Server`] for other
-    /// refusals, such as an invalid ACL, a quota, or an ephemeral node above; [`Error::Closed`];
-    /// [`Error::Forked`] in a forked child.
+    /// As [`Requests::hold`].
     pub fn hold(&self, prefix: &str, data: &[u8], acl: &Acl) -> Result<Ephemeral> {
-        hold(self.core(), prefix, data, acl, &Limit::NONE)
+        self.requests().hold(prefix, data, acl)
     }
 }
 
-/// As [`Session::hold`], within `limit`.
-pub(crate) fn hold(
-    core: &Core,
-    prefix: &str,
-    data: &[u8],
-    acl: &Acl,
-    limit: &Limit<'_>,
-) -> Result<Ephemeral> {
-    core.process().check(HOLD, prefix)?;
-    let retry = Retry::since(Instant::now());
-    let mut has_made_parents = false;
-    loop {
-        // With an id of its own for each try, a node of an earlier try is never taken for this one.
-        let id = new_uuid().simple().to_string();
-        let shown = [prefix, &id].concat();
-        let full = full_path(core.chroot(), &shown).map_err(|e| match e {
-            Error::InvalidPath { rule, .. } => Error::InvalidPath { path: prefix.into(), rule },
-            e => e,
-        })?;
-        let generation = core.connected(HOLD, prefix, limit, &retry)?;
-        let node = NewNode { full, id, data, acl };
-        match node.make(&generation, limit) {
-            Ok((leased, removal)) => {
-                let lost = leased.signal();
-                let is_released = false;
-                return Ok(Ephemeral {
-                    path: shown,
-                    generation,
-                    leased,
-                    removal,
-                    lost,
-                    is_released,
-                });
-            }
-            Err(CallError::NoNode) => {
-                let parent = path::parent(&node.full);
-                if let Err(e) = generation.make_parents(parent, acl, limit) {
-                    give_up(HOLD, core.shown(parent), e, limit)?;
-                    core.failed(&retry);
-                } else if std::mem::replace(&mut has_made_parents, true) {
-                    core.failed(&retry); // somebody deletes them over and over
+impl Requests {
+    /// Makes an ephemeral node and holds it under the session's lease. The node's path is `prefix`
+    /// with 32 hexadecimal digits behind it: `/services/web-` gives `/services/web-0f...e1`. Nodes
+    /// above it that do not exist are made, with the same ACL (as containers, where the server has
+    /// them).
+    ///
+    /// The node exists, and is held, when this returns. Other than [`create`](Self::create), this
+    /// tries again, with another id, when the answer to its create was lost. If it fails, no node
+    /// stays behind: if one was made, or may still be made by a request that is on its way, the
+    /// session deletes it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoChildrenForEphemerals`]; [`Error::Server`] with the code `InvalidACL`; and those
+    /// of all calls ([`Requests`]).
+    pub fn hold(&self, prefix: &str, data: &[u8], acl: &Acl) -> Result<Ephemeral> {
+        let (core, begun) = (self.core(), Instant::now());
+        core.process().check(HOLD, prefix)?;
+        let (limit, retry) = (self.limit(begun), Retry::since(begun));
+        let mut has_made_parents = false;
+        loop {
+            // With an id of its own for each try, a node of an earlier try is never taken for this
+            // one.
+            let id = new_uuid().simple().to_string();
+            let shown = [prefix, &id].concat();
+            let full = full_path(core.chroot(), &shown).map_err(|e| match e {
+                Error::InvalidPath { rule, .. } => Error::InvalidPath { path: prefix.into(), rule },
+                e => e,
+            })?;
+            let generation = core.connected(HOLD, prefix, &limit, &retry)?;
+            let (node, parent) = (NewNode { full: &full, id, data, acl }, path::parent(&full));
+            let (e, at) = match node.make(&generation, &limit) {
+                Ok((leased, removal)) => {
+                    let (lost, is_released) = (leased.signal(), false);
+                    let path = shown;
+                    return Ok(Ephemeral { path, generation, leased, removal, lost, is_released });
                 }
-            }
-            Err(e) => {
-                give_up(HOLD, prefix, e, limit)?;
-                core.failed(&retry);
+                Err(CallError::NoNode) => match generation.make_parents(parent, acl, &limit) {
+                    Ok(()) if !std::mem::replace(&mut has_made_parents, true) => continue,
+                    // Somebody deletes them over and over.
+                    Ok(()) => (CallError::ConnectionLoss, prefix),
+                    Err(e) => (e, core.shown(parent)),
+                },
+                Err(e) => (e, prefix),
+            };
+            match e {
+                CallError::ConnectionLoss | CallError::Expired if !limit.is_past() => {
+                    core.failed(&retry);
+                }
+                e => return Err(error(HOLD, at.to_owned(), e)),
             }
         }
     }
@@ -135,7 +131,7 @@ pub(crate) fn hold(
 
 /// A node that is to be held.
 struct NewNode<'a> {
-    full: String,
+    full: &'a str,
     id: String,
     data: &'a [u8],
     acl: &'a Acl,
@@ -149,16 +145,16 @@ impl NewNode<'_> {
         generation: &Arc<Generation>,
         limit: &Limit<'_>,
     ) -> Result<(Arc<LeasedNode>, Removal), CallError> {
-        let NewNode { full: path, id, data, acl } = self;
+        let &NewNode { full: path, ref id, data, acl } = self;
         let create = Operation::Create { path, data, acl, mode: CreateMode::Ephemeral };
         let lost = Removal::of_create(path, id);
         let answer = generation.flight(&[(create, Some(lost))], limit)?.take(0);
         let (_, czxid) = answer.and_then(Reply::created)?;
-        let removal = Removal::named(path.clone(), id.clone());
+        let removal = Removal::named(path.to_owned(), id.clone());
         // The event loop sets a watch on the node soon. If the node is deleted before, the read
         // that sets the watch shows that.
-        let listener = Arc::new(LossLog(path.clone()));
-        let leased = LeasedNode::new(path.clone(), czxid, NodeWatch::Unset, listener);
+        let listener = Arc::new(LossLog(path.to_owned()));
+        let leased = LeasedNode::new(path.to_owned(), czxid, NodeWatch::Unset, listener);
         loop {
             let renewed = match generation.grant(&leased) {
                 Ok(()) => return Ok((leased, removal)),
@@ -172,23 +168,6 @@ impl NewNode<'_> {
             }
         }
     }
-}
-
-/// An error, if this failure ends a call; otherwise the call tries again.
-fn give_up(op: &'static str, path: &str, e: CallError, limit: &Limit<'_>) -> Result<()> {
-    let path = path.to_owned();
-    Err(match e {
-        CallError::ConnectionLoss | CallError::Expired if !limit.is_past() => return Ok(()),
-        CallError::ConnectionLoss | CallError::Expired => {
-            Error::Unavailable { op, path, cause: Cause::ConnectionLost }
-        }
-        CallError::Deadline => Error::Unavailable { op, path, cause: Cause::Deadline },
-        CallError::Cancelled => Error::Cancelled { path },
-        CallError::NoAuth => Error::NoAuth { op, path },
-        CallError::AuthFailed => Error::Auth { op, path },
-        CallError::Other(code) => Error::Server { op, path, code },
-        e => Error::Server { op, path, code: format!("{e:?}") },
-    })
 }
 
 /// Notes in the log that the node is lost.
@@ -253,8 +232,7 @@ impl Ephemeral {
             // A server may have the node for a while, even if it has told us of the session's end.
             Ended::Deadline | Ended::Disconnected | Ended::Cancelled => CallError::ConnectionLoss,
         };
-        let no_retry = Limit::after(Duration::ZERO);
-        give_up(RELEASE, &self.path, e, &no_retry)
+        Err(error(RELEASE, self.path.clone(), e))
     }
 
     /// Takes the node out of the lease before its delete is sent: the event of the delete would

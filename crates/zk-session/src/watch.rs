@@ -7,17 +7,17 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::core::Core;
-use crate::error::{Cause, Error, LossReason, Result};
+use crate::error::{Error, LossReason, Result};
 use crate::generation::Generation;
 use crate::limit::{Ended, Limit};
 use crate::machine::Watched;
-use crate::machine::codec::CallError;
+use crate::machine::codec::{CallError, error};
 use crate::process::Process;
+use crate::requests::Requests;
 use crate::retry::Retry;
 use crate::session::Session;
 use crate::sight::event::WatchEvent;
-use crate::sight::teller::{OP, Teller, refusal};
+use crate::sight::teller::{OP, Teller};
 use crate::world::{Instant, LazyLock, Receiver, bounded};
 use zk_wire::path;
 
@@ -149,49 +149,54 @@ impl fmt::Debug for Watch {
 
 impl Session {
     /// Watches a node, or the list of its children, until the result is dropped. The node need not
-    /// exist.
-    ///
-    /// The watch is set when this returns: every change after that is told, and so is every change
-    /// after a read that begins later. So watch first, and read then. In an outage this waits as
-    /// long as the [`RetryPolicy`](crate::RetryPolicy) allows.
+    /// exist. This waits as a call of [`requests`](Self::requests) does that has no limit; see
+    /// [`Requests::watch`].
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidPath`]; [`Error::NoAuth`] if the ACL of the node does not allow to read it;
-    /// [`Error::Unavailable`] if no server has answered in time; [`Error::Closed`];
-    /// [`Error::Forked`] in a forked child.
+    /// As [`Requests::watch`].
     pub fn watch(&self, path: &str, what: Watched) -> Result<Watch> {
-        watch(self.core(), path, what, &Limit::NONE)
+        self.requests().watch(path, what)
     }
 }
 
-/// As [`Session::watch`], within `limit`.
-pub(crate) fn watch(core: &Core, path: &str, what: Watched, limit: &Limit<'_>) -> Result<Watch> {
-    core.process().check(OP, path)?;
-    let full = full_path(core.chroot(), path)?;
-    let retry = Retry::since(Instant::now());
-    loop {
-        let generation = core.connected(OP, path, limit, &retry)?;
-        let (teller, events, is_set) = Teller::new(path, what);
-        if let Some(number) = generation.watch(&full, what, teller.clone()) {
-            let process = core.process().clone();
-            let weak = Arc::downgrade(&generation);
-            let watch = Watch { teller, events, generation: weak, number, process };
-            // Each look is answered in this time, or the connection is given up.
-            match limit.or_after(generation.operation_timeout()).recv(&is_set) {
-                Ended::Got(Ok(())) => return Ok(watch),
-                Ended::Got(Err(code)) => {
-                    return Err(refusal(path.to_owned(), CallError::of_code(code)));
+impl Requests {
+    /// Watches a node, or the list of its children, until the result is dropped. The node need not
+    /// exist.
+    ///
+    /// The watch is set when this returns: every change after that is told, and so is every change
+    /// after a read that begins later. So watch first, and read then. The limits of the call are
+    /// for the time until the watch is set.
+    ///
+    /// # Errors
+    ///
+    /// Those of all calls ([`Requests`]).
+    pub fn watch(&self, path: &str, what: Watched) -> Result<Watch> {
+        let (core, begun) = (self.core(), Instant::now());
+        core.process().check(OP, path)?;
+        let full = full_path(core.chroot(), path)?;
+        let (limit, retry) = (self.limit(begun), Retry::since(begun));
+        let failed = |e| error(OP, path.to_owned(), e);
+        loop {
+            let generation = core.connected(OP, path, &limit, &retry)?;
+            let (teller, events, is_set) = Teller::new(path, what);
+            if let Some(number) = generation.watch(&full, what, teller.clone()) {
+                let process = core.process().clone();
+                let weak = Arc::downgrade(&generation);
+                let watch = Watch { teller, events, generation: weak, number, process };
+                // Each look is answered in this time, or the connection is given up.
+                match limit.or_after(generation.operation_timeout()).recv(&is_set) {
+                    Ended::Got(Ok(())) => return Ok(watch),
+                    Ended::Got(Err(code)) => return Err(failed(CallError::of_code(code))),
+                    Ended::Cancelled => return Err(failed(CallError::Cancelled)),
+                    Ended::Deadline if limit.is_past() => {
+                        return Err(failed(CallError::Deadline));
+                    }
+                    Ended::Deadline | Ended::Disconnected => {}
                 }
-                Ended::Cancelled => return Err(Error::Cancelled { path: path.to_owned() }),
-                Ended::Deadline if limit.is_past() => {
-                    let (path, cause) = (path.to_owned(), Cause::Deadline);
-                    return Err(Error::Unavailable { op: OP, path, cause });
-                }
-                Ended::Deadline | Ended::Disconnected => {}
             }
+            core.failed(&retry);
         }
-        core.failed(&retry);
     }
 }
 

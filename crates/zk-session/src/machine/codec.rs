@@ -7,7 +7,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::acl::Acl;
-use crate::error::ANSWER_TOO_LONG;
+use crate::error::{ANSWER_TOO_LONG, Cause, Error};
 use zk_wire::Malformed;
 use zk_wire::code::{err, event, op};
 use zk_wire::record::{Reader, Stat, Writer};
@@ -228,6 +228,24 @@ impl CallError {
             err::TOO_LONG => CallError::Other(ANSWER_TOO_LONG.to_owned()),
             code => CallError::Other(err::name(code)),
         }
+    }
+}
+
+/// What a failed request means to its caller; `path` is as the caller knows it.
+pub fn error(op: &'static str, path: String, e: CallError) -> Error {
+    let unavailable = |cause| Error::Unavailable { op, path: path.clone(), cause };
+    match e {
+        CallError::ConnectionLoss | CallError::Expired => unavailable(Cause::ConnectionLost),
+        CallError::Deadline => unavailable(Cause::Deadline),
+        CallError::Cancelled => Error::Cancelled { path },
+        CallError::NoAuth => Error::NoAuth { op, path },
+        CallError::AuthFailed => Error::Auth { op, path },
+        CallError::NoNode => Error::NoNode { op, path },
+        CallError::NodeExists => Error::NodeExists { op, path },
+        CallError::NotEmpty => Error::NotEmpty { op, path },
+        CallError::BadVersion => Error::BadVersion { op, path },
+        CallError::NoChildrenForEphemerals => Error::NoChildrenForEphemerals { op, path },
+        CallError::Other(code) => Error::Server { op, path, code },
     }
 }
 

@@ -8,11 +8,11 @@ mod multi;
 mod wait;
 
 pub use self::multi::{Op, OpOutcome};
-#[doc(hidden)]
-pub use self::wait::error;
 use crate::acl::Acl;
 use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
+#[doc(hidden)]
+pub use crate::machine::codec::error;
 use crate::machine::codec::{CreateMode, Node, Operation, Reply};
 use crate::session::Session;
 use crate::world::Instant;

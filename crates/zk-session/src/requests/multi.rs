@@ -133,7 +133,7 @@ impl Requests {
                 return Err(wait::unexpected(MULTI, shown, &Reply::Multi(results)));
             };
             let path = operation.path().to_owned();
-            let why = wait::error(operation.name(), path, CallError::of_code(*code));
+            let why = super::error(operation.name(), path, CallError::of_code(*code));
             return Err(Error::MultiRefused { index, why: Box::new(why) });
         }
         let outcomes = operations.iter().zip(results).map(|(operation, result)| {

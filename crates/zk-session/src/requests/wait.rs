@@ -1,16 +1,28 @@
 //! When a request is sent, when it is sent again, and what the end of its call is.
 
 use super::{LONGEST, Requests};
-use crate::error::{Cause, Error, Result};
+use crate::core::Core;
+use crate::error::{Error, Result};
 use crate::generation::Generation;
 use crate::limit::Limit;
-use crate::machine::codec::{CallError, Operation, Reply};
+use crate::machine::codec::{CallError, Operation, Reply, error};
 use crate::retry::Retry;
 use crate::world::Instant;
 use std::result::Result as StdResult;
 use zk_wire::record::Stat;
 
 impl Requests {
+    pub(crate) fn core(&self) -> &Core {
+        self.session.core()
+    }
+
+    /// The limit of a call that began then.
+    pub(crate) fn limit(&self, begun: Instant) -> Limit<'_> {
+        let after = self.within.and_then(|time| begun.checked_add(time));
+        let deadline = after.into_iter().chain(self.until).min();
+        Limit::new(deadline, self.cancel.as_ref())
+    }
+
     /// Sends a read, and again after each lost connection, until there is an answer.
     pub(super) fn read(
         &self,
@@ -56,10 +68,8 @@ impl Requests {
             );
             return Err(Error::InvalidConfig { what: "request", reason });
         }
-        let (core, begun) = (self.session.core(), Instant::now());
-        let after = self.within.and_then(|time| begun.checked_add(time));
-        let deadline = after.into_iter().chain(self.until).min();
-        let limit = Limit::new(deadline, self.cancel.as_ref());
+        let (core, begun) = (self.core(), Instant::now());
+        let limit = self.limit(begun);
         let retry = Retry::since(begun);
         loop {
             let generation = core.connected(op, path, &limit, &retry)?;
@@ -76,24 +86,6 @@ impl Requests {
                 Err(e) => return Err(error(op, path.to_owned(), e)),
             }
         }
-    }
-}
-
-/// What a failed request means to the caller; `path` is as the caller knows it.
-pub fn error(op: &'static str, path: String, e: CallError) -> Error {
-    let unavailable = |cause| Error::Unavailable { op, path: path.clone(), cause };
-    match e {
-        CallError::ConnectionLoss | CallError::Expired => unavailable(Cause::ConnectionLost),
-        CallError::Deadline => unavailable(Cause::Deadline),
-        CallError::Cancelled => Error::Cancelled { path },
-        CallError::NoAuth => Error::NoAuth { op, path },
-        CallError::AuthFailed => Error::Auth { op, path },
-        CallError::NoNode => Error::NoNode { op, path },
-        CallError::NodeExists => Error::NodeExists { op, path },
-        CallError::NotEmpty => Error::NotEmpty { op, path },
-        CallError::BadVersion => Error::BadVersion { op, path },
-        CallError::NoChildrenForEphemerals => Error::NoChildrenForEphemerals { op, path },
-        CallError::Other(code) => Error::Server { op, path, code },
     }
 }
 

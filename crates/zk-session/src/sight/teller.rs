@@ -1,9 +1,9 @@
 //! The side of a watch that the event loop has: it compares each look with what was told last.
 
 use super::event::{Sight, WatchEvent};
-use crate::error::{Error, LossReason};
+use crate::error::LossReason;
 use crate::machine::Watched;
-use crate::machine::codec::CallError;
+use crate::machine::codec::{CallError, error};
 use crate::world::{Mutex, OnceLock, Receiver, Sender, TrySendError, bounded};
 use std::sync::Arc;
 use zk_wire::record::Stat;
@@ -80,8 +80,8 @@ impl Teller {
             }
             // The same refusal comes again and again, until somebody changes an ACL, say.
             Err(code) if state.refused.replace(code) != Some(code) => {
-                let error = refusal(self.path.clone(), CallError::of_code(code));
-                state.tell(WatchEvent::Refused(error));
+                let refused = error(OP, self.path.clone(), CallError::of_code(code));
+                state.tell(WatchEvent::Refused(refused));
             }
             Err(_) => {}
         }
@@ -114,19 +114,10 @@ impl State {
     }
 }
 
-/// What it means that a read of this node was refused.
-pub(crate) fn refusal(path: String, e: CallError) -> Error {
-    match e {
-        CallError::NoAuth => Error::NoAuth { op: OP, path },
-        CallError::AuthFailed => Error::Auth { op: OP, path },
-        CallError::Other(code) => Error::Server { op: OP, path, code },
-        e => Error::Server { op: OP, path, code: format!("{e:?}") },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
     use WatchEvent::{Changed, Created, Deleted, Lost, Refused};
     use zk_wire::code::err;
 

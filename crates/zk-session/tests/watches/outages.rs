@@ -3,8 +3,8 @@ use crate::scene::{NODE, SOON, Scene, told};
 use std::thread;
 use std::time::Duration;
 use zk_session::WatchEvent::{Changed, ChildrenChanged, Created, Deleted};
-use zk_session::{Cause, Error, RetryPolicy, SessionEvent, Watched};
-use zk_test_support::OpKind;
+use zk_session::{CancelToken, Cause, Error, RetryPolicy, SessionEvent, Watched};
+use zk_test_support::{OpKind, until};
 
 zk_test_support::scenarios![
     a_change_in_an_outage_is_told_once,
@@ -18,6 +18,8 @@ zk_test_support::scenarios![
     a_change_behind_a_restart_of_the_server_is_told,
     a_watch_that_is_asked_for_in_an_outage_is_set_when_it_ends,
     a_watch_that_is_asked_for_in_an_outage_gives_up_as_the_policy_says,
+    the_limits_of_a_call_are_kept_in_an_outage,
+    the_limits_of_a_call_are_kept_when_the_answer_does_not_come,
 ];
 
 fn a_change_in_an_outage_is_told_once() {
@@ -171,4 +173,40 @@ fn a_watch_that_is_asked_for_in_an_outage_gives_up_as_the_policy_says() {
     assert!(refused.as_ref().is_err_and(is_outage), "{refused:?}");
     let held = scene.session.hold(NODE, b"", &zk_session::Acl::Open).map(drop);
     assert!(matches!(held, Err(Error::Unavailable { op: "hold", .. })), "{held:?}");
+}
+
+fn the_limits_of_a_call_are_kept_in_an_outage() {
+    let scene = Scene::new();
+    scene.begin_outage();
+    let within = scene.session.requests().within(Duration::from_millis(100));
+    let is_outage = |e: &Error| matches!(e, Error::Unavailable { cause: Cause::Outage(_), .. });
+    let watch = within.watch(NODE, Watched::Node).map(drop);
+    assert!(watch.as_ref().is_err_and(is_outage), "{watch:?}");
+    let held = within.hold(NODE, b"", &zk_session::Acl::Open).map(drop);
+    assert!(held.as_ref().is_err_and(is_outage), "{held:?}");
+    let token = CancelToken::new();
+    token.cancel();
+    let cancelled = scene.session.requests().cancelled_by(&token);
+    let error = Err(Error::Cancelled { path: NODE.to_owned() });
+    assert_eq!(cancelled.watch(NODE, Watched::Node).map(drop), error);
+    assert_eq!(cancelled.hold(NODE, b"", &zk_session::Acl::Open).map(drop), error);
+}
+
+/// The server takes the request and does not answer. The watch that is given up so tells nothing, and
+/// the node that may have been made is deleted.
+fn the_limits_of_a_call_are_kept_when_the_answer_does_not_come() {
+    let mut scene = Scene::new();
+    let within = scene.session.requests().within(Duration::from_millis(200));
+    scene.proxy.hold_replies(true);
+    let is_late = |e: &Error| matches!(e, Error::Unavailable { cause: Cause::Deadline, .. });
+    let watch = within.watch(NODE, Watched::Node).map(drop);
+    assert!(watch.as_ref().is_err_and(is_late), "{watch:?}");
+    let held = within.hold(&format!("{NODE}-"), b"", &zk_session::Acl::Open).map(drop);
+    assert!(held.as_ref().is_err_and(is_late), "{held:?}");
+    scene.proxy.hold_replies(false);
+    until("no node stays behind", SOON, || {
+        let names = scene.them.children("/").unwrap();
+        names.iter().all(|name| name == "zookeeper").then_some(())
+    });
+    assert_eq!(scene.proxy.count(OpKind::Create), 1);
 }
