@@ -22,7 +22,7 @@ pub const TARGETS: &[(&str, Target)] = &[
 
 /// The operations whose answers are decoded, and two whose answers are not. The inputs name an
 /// operation by its place, so a new one comes last.
-const OPERATIONS: [i32; 13] = [
+const OPERATIONS: [i32; 14] = [
     op::CREATE,
     op::CREATE2,
     op::CREATE_CONTAINER,
@@ -36,6 +36,7 @@ const OPERATIONS: [i32; 13] = [
     op::DELETE,
     op::CREATE_TTL,
     op::MULTI,
+    op::GET_CHILDREN2,
 ];
 
 /// The answer to one request: its decoded content is in its bytes, and more bytes after it change
@@ -83,6 +84,10 @@ fn replies(bytes: &[u8]) {
             names.iter().map(|name| name.len() + 4).sum::<usize>() + 4 <= body.len()
                 && codec::children(body) == Ok(names)
         }
+        (Reply::Listed(listing, _), op::GET_CHILDREN2) => {
+            let names = listing.names();
+            names.iter().map(|name| name.len() + 4).sum::<usize>() + 4 + 68 <= body.len()
+        }
         (Reply::Done, op::SYNC | op::DELETE) => true,
         _ => false,
     };
@@ -90,6 +95,9 @@ fn replies(bytes: &[u8]) {
     let longer = codec::decode(op, &[body, &[7]].concat());
     match (reply, longer) {
         (Reply::Children(a), Ok(Reply::Children(b))) => assert_eq!(a.names(), b.names()),
+        (Reply::Listed(a, stat), Ok(Reply::Listed(b, other))) => {
+            assert_eq!((a.names(), stat), (b.names(), other));
+        }
         (a, Ok(b)) => assert_eq!(format!("{a:?}"), format!("{b:?}")),
         (_, Err(e)) => panic!("{e:?}"),
     }

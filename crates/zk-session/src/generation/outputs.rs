@@ -20,10 +20,7 @@ impl Owner for Generation {
     }
 
     fn is_light(&self, output: &Output) -> bool {
-        match output {
-            Output::Heard(_) | Output::RoundTrip { .. } | Output::Watch { .. } => true,
-            _ => false,
-        }
+        matches!(output, Output::Heard(_) | Output::RoundTrip { .. } | Output::Watch { .. })
     }
 
     fn take_output(&self, output: Output) {

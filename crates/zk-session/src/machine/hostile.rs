@@ -12,6 +12,7 @@ use super::*;
 use crate::acl::Acl;
 use crate::lease::node::{LeasedNode, NodeWatch};
 use crate::machine::codec::{CallError, CreateMode, Operation};
+use crate::watch::Watched;
 use crossbeam_channel::{Receiver, TryRecvError};
 use zk_wire::code::event;
 use zk_wire::frame::MAX_FRAME;
@@ -156,6 +157,8 @@ struct HostileWorld {
     asked: Vec<(u64, String, BootTime)>,
     proofs: Vec<(Receiver<Outcome>, BootTime)>,
     tasks: usize,
+    /// The numbers of the watches that nobody has ended.
+    watches: Vec<u64>,
     holds: Vec<ObservedHold>,
     closing: Option<(Receiver<bool>, BootTime)>,
 }
@@ -185,6 +188,7 @@ impl HostileWorld {
             asked: Vec::new(),
             proofs: Vec::new(),
             tasks: 0,
+            watches: Vec::new(),
             holds: Vec::new(),
             closing: None,
         }
@@ -284,6 +288,8 @@ impl HostileWorld {
             30 => self.release(script),
             31 => self.drop_connection(),
             32 if script.byte() > 200 => self.close(),
+            33 | 34 => self.watch(script),
+            35 => self.end_watch(script),
             _ => self.tick(),
         }
         if !stays && !self.said.is_empty() {
@@ -378,6 +384,23 @@ impl HostileWorld {
         let mut frame = ReplyHeader { xid, zxid: self.zxid, err: err::OK }.frame(&[]);
         frame[..4].copy_from_slice(&(MAX_FRAME as i32 + 1 + more).to_be_bytes());
         self.said.extend(frame);
+    }
+
+    fn watch(&mut self, script: &mut Script<'_>) {
+        let path = script.pick(&["/h/a", "/d0", "/w"]);
+        let what = script.pick(&[None, Some(Watched::Node), Some(Watched::Children)]);
+        let number = self.rig.with(|machine, now| match what {
+            Some(what) => machine.watch_node(path, what, now),
+            None => machine.watch_folder(path, now),
+        });
+        self.watches.extend(number);
+    }
+
+    fn end_watch(&mut self, script: &mut Script<'_>) {
+        if let Some(at) = script.place(self.watches.len()) {
+            let number = self.watches.swap_remove(at);
+            self.rig.machine.end_look(number);
+        }
     }
 
     fn name(&mut self) -> u32 {
@@ -749,6 +772,15 @@ impl HostileWorld {
         };
         assert!(m.outstanding.len() <= self.connections.last().map_or(0, open));
         assert!(m.pending_deletes().len() <= self.names as usize);
+        assert!(m.looks.len() <= self.watches.len());
+        let look = |of: &Outstanding| match of.sent_for {
+            SentFor::Look(number) => Some(number),
+            _ => None,
+        };
+        let mut looks: Vec<u64> = m.outstanding.iter().filter_map(look).collect();
+        looks.sort_unstable();
+        // The answer to the look of an ended watch may still come, and its number has no other.
+        assert!(looks.windows(2).all(|pair| pair[0] != pair[1]), "two looks of one watch overlap");
         assert!(m.is_over() || m.session.is_some() || m.epoch == 0);
     }
 
@@ -876,6 +908,7 @@ impl HostileWorld {
         assert!(self.rig.machine.is_over());
         let m = &self.rig.machine;
         assert!(m.batches.is_empty() && m.outstanding.is_empty() && m.to_server.is_empty());
+        assert_eq!(m.looks.len(), 0);
         assert!(self.callers.iter().all(|caller| caller.call.is_none()));
         assert!(self.asked.is_empty() && self.proofs.is_empty());
         assert!(self.closing.as_ref().is_some_and(|(closed, _)| closed.try_recv().is_ok()));
@@ -917,6 +950,7 @@ fn body_of(op: i32, path: &str) -> Vec<u8> {
             let name = format!("_c_{id:032x}-lock-0000000003");
             listing(&[&name, "other"])
         }
+        op::GET_CHILDREN2 => [listing(&["other"]), node(b"", 5, 7).split_off(4)].concat(),
         op::SYNC => Writer::bare().buffer(b"/").body(),
         _ => Vec::new(),
     }

@@ -84,15 +84,13 @@ impl Look {
 
     /// Whether an event of this kind may say that the answer to the look has changed.
     fn is_stirred_by(&self, kind: i32) -> bool {
-        match (kind, self.kind) {
-            (event::DELETED, _) => true,
-            (event::CREATED, LookKind::Lasting(_)) => true,
-            (event::DATA_CHANGED, LookKind::Lasting(Watched::Node)) => true,
-            (event::CHILDREN_CHANGED, LookKind::Lasting(Watched::Children) | LookKind::Folder) => {
-                true
-            }
-            _ => false,
-        }
+        matches!(
+            (kind, self.kind),
+            (event::DELETED, _)
+                | (event::CREATED, LookKind::Lasting(_))
+                | (event::DATA_CHANGED, LookKind::Lasting(Watched::Node))
+                | (event::CHILDREN_CHANGED, LookKind::Lasting(Watched::Children) | LookKind::Folder)
+        )
     }
 }
 
@@ -161,7 +159,7 @@ impl Looks {
         folders
     }
 
-    #[cfg(any(test, zk_sim))]
+    #[cfg(any(test, fuzzing, zk_sim))]
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
