@@ -89,7 +89,10 @@ impl Look {
             (event::DELETED, _)
                 | (event::CREATED, LookKind::Lasting(_))
                 | (event::DATA_CHANGED, LookKind::Lasting(Watched::Node))
-                | (event::CHILDREN_CHANGED, LookKind::Lasting(Watched::Children) | LookKind::Folder)
+                | (
+                    event::CHILDREN_CHANGED,
+                    LookKind::Lasting(Watched::Children) | LookKind::Folder
+                )
         )
     }
 }
