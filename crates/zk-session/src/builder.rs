@@ -97,12 +97,12 @@ impl Builder {
     /// * What is held should outlive longer outages. If the tick is far below the timeout and is stated,
     ///   a lease lasts up to a fifth of the timeout longer.
     ///
-    /// Never state less than the real tick: then two clients can hold the same thing at once. The library can
-    /// warn of that in the log only if the servers grant another timeout than was requested, since
-    /// only then their tick shows. If the servers' ticks differ, state the longest.
+    /// Never state less than the real tick: then two clients can hold the same thing at once. The
+    /// library can warn of that in the log only if the servers grant another timeout than was
+    /// requested, since only then their tick shows. If the servers' ticks differ, state the longest.
     ///
-    /// Behind an observer master (`observerMasterPort`) no tick is right: hold nothing in
-    /// sessions that are connected to observers of such a master.
+    /// Behind an observer master (`observerMasterPort`) no tick is right: hold nothing in sessions
+    /// that are connected to observers of such a master.
     ///
     /// Keep the stated tick at or below half of the session timeout. With a longer tick only a new
     /// connection renews the lease, so the session connects anew often. A warning in the log says
@@ -124,19 +124,18 @@ impl Builder {
     /// that host may still have the data.
     ///
     /// By default the session waits until the data is back, because only an operator knows whether
-    /// it will come back. Transaction numbers of an ensemble that has lost its data begin
-    /// anew. A server without a
-    /// quorum closes connections in the same way. Then the library may give up a session that the
-    /// servers could resume when the quorum is back. Its waiters lose their places in the queue
-    /// then. So give a time that is longer than the outages which a session should survive.
+    /// it will come back. Transaction numbers of an ensemble that has lost its data begin anew. A
+    /// server without a quorum closes connections in the same way. Then the library may give up a
+    /// session that the servers could resume when the quorum is back, and its ephemeral nodes are
+    /// lost. So give a time that is longer than the outages which a session should survive.
     pub fn after_data_loss(mut self, wait: Duration) -> Self {
         self.config.after_data_loss = Some(wait);
         self
     }
 
     /// The chroot of the connect string must exist: if it does not, [`connect`](Self::connect) ends
-    /// with an error, and so does a call if the chroot is deleted later. By default the first create
-    /// makes it, and the log says so at level `info`. A chroot that does not exist is often a
+    /// with an error, and so does a call if the chroot is deleted later. By default the first
+    /// [`hold`](Session::hold) makes it, and the log says so at level `info`. A chroot that does not exist is often a
     /// mistake: the connect string is mistyped, or names another ensemble. Then no other process
     /// uses the same nodes. Without a chroot in the connect string this changes nothing.
     pub fn require_chroot(mut self) -> Self {
@@ -182,8 +181,7 @@ impl Builder {
     ///
     /// * [`state`](Session::state) is [`Connecting`](crate::SessionState::Connecting).
     ///   [`SessionEvent::Connected`](crate::SessionEvent::Connected) says when there is a session.
-    /// * Calls wait for that, as long as their deadline or the [`RetryPolicy`] allows. Those that do
-    ///   not wait, such as `try_lock`, give [`Error::Unavailable`].
+    /// * Calls wait for that, as long as their deadline or the [`RetryPolicy`] allows.
     /// * The log says after 10 s what each host answers.
     ///
     /// The connect timeout does not end this: the session tries until it is closed. If a server

@@ -37,8 +37,10 @@ impl CancelToken {
         self.0.value().is_some()
     }
 
-    /// Becomes ready, by disconnection, when the token is cancelled.
-    pub(crate) fn receiver(&self) -> &Receiver<Infallible> {
+    /// The token as a channel, for `select!` with other channels. No message ever comes: `recv()`
+    /// returns `Err`, and `select!` picks its arm, when the token is cancelled. Keep the token, or a
+    /// clone of it, and not the receiver alone.
+    pub fn receiver(&self) -> &Receiver<Infallible> {
         self.0.receiver()
     }
 }

@@ -176,7 +176,9 @@ pub enum Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The lease could not be renewed in time, so the server may have expired the session.
+    /// The lease could not be renewed in time, so the server may have expired the session. Only what
+    /// is held is lost by this: if the server has not expired the session, the session is resumed,
+    /// and its watches go on.
     LeaseExpired,
     /// The server expired the session, and deleted its nodes.
     SessionExpired,
@@ -187,9 +189,10 @@ pub enum LossReason {
     /// The node was deleted: by somebody, or by the server when it expires the session,
     /// since the news of the node may come before the news of the session.
     NodeDeleted,
-    /// The node was held for longer than its bound allows (`max_hold`).
+    /// The node was held for longer than its owner allows. The session itself never gives this
+    /// reason: what is built on it does.
     HeldTooLong,
-    /// This process gave up what it held.
+    /// This process gave up what it held. The session itself never gives this reason.
     Resigned,
     /// The library's own connection thread failed; see the log.
     Internal,
@@ -315,6 +318,9 @@ impl fmt::Display for Hosts<'_> {
     }
 }
 
+/// What follows from a lost answer.
+const UNKNOWN: &str = "if it asked for a change, the change may have been made";
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -361,15 +367,15 @@ impl fmt::Display for Error {
             }
             // This says nothing bad of ZooKeeper: the time may have been short.
             Error::Unavailable { op, path, cause: cause @ Cause::Deadline } => {
-                write!(
-                    f,
-                    "{op} {path}: {cause}; it is unknown whether a change was made, try again later"
-                )
+                write!(f, "{op} {path}: {cause}; {UNKNOWN}, try again later")
             }
-            Error::Unavailable { op, path, cause } => write!(
-                f,
-                "{op} {path}: ZooKeeper unavailable, {cause}; it is unknown whether a change was made, try again later"
-            ),
+            Error::Unavailable { op, path, cause: cause @ Cause::ConnectionLost } => {
+                write!(f, "{op} {path}: ZooKeeper unavailable, {cause}; {UNKNOWN}, try again later")
+            }
+            // Nothing was sent.
+            Error::Unavailable { op, path, cause } => {
+                write!(f, "{op} {path}: ZooKeeper unavailable, {cause}; try again later")
+            }
             Error::Cancelled { path } => write!(f, "{path}: the wait was cancelled"),
             Error::Closed { op, path } => {
                 write!(f, "{op} {path}: the session is closed; connect a new one")
@@ -477,12 +483,12 @@ mod tests {
         let said = |cause| Error::Unavailable { op: "read", path: "/l".into(), cause }.to_string();
         assert_eq!(
             said(Cause::Deadline),
-            "read /l: the time ended before a server had answered; it is unknown whether a change was made, try again later"
+            "read /l: the time ended before a server had answered; if it asked for a change, the change may have been made, try again later"
         );
         let host = HostFailure { host: "h:2181".into(), reason: "refused".into() };
         assert_eq!(
             said(Cause::Outage(vec![host])),
-            "read /l: ZooKeeper unavailable, there is no connection (h:2181: refused); it is unknown whether a change was made, try again later"
+            "read /l: ZooKeeper unavailable, there is no connection (h:2181: refused); try again later"
         );
     }
 

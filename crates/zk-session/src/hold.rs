@@ -31,11 +31,30 @@ const RELEASE: &str = "release";
 /// *lease* lasts), and the node was not seen deleted. The lease is renewed in the background while
 /// this value exists, which costs some requests in each session timeout.
 ///
+/// # The lease
+///
+/// When the connection breaks, the lease has a third to a half of the session timeout left (more,
+/// if the tick of the servers is stated, see
+/// [`Builder::server_tick`](crate::Builder::server_tick)). So a node outlives shorter outages. To
+/// renew the lease, the session sends a `sync` and a delete of a node that never exists (its name
+/// begins with `zk-mutex-no-op-`), every sixth of the timeout.
+///
+/// The end of the lease is not the end of the session: the server may have expired it, or not. So
+/// the node may still be there after [`LossReason::LeaseExpired`], until this value is dropped. A
+/// program that registers itself should hold the next node first, and drop this one then.
+///
+/// # Names
+///
 /// The name of the node ends with a fresh id, so no other client makes a node of that name, and if
-/// the answer to the create is lost, the session finds and deletes the node.
+/// the answer to the create is lost, the session finds and deletes the node. This takes some time,
+/// and [`Requests::hold`] makes another node meanwhile: for a moment others may see two nodes of one
+/// owner. So a recipe must not count the names. It can count the nodes whose owners have written to
+/// them after `hold` has returned (their [`Stat::version`](crate::Stat::version) is not 0).
+///
+/// # The end
 ///
 /// It does not keep the [`Session`] open: if the session is closed, the node goes, and this value
-/// counts as lost. A node that is lost does not come back; hold another one then.
+/// counts as lost. What was lost stays lost; hold another node then.
 ///
 /// ```no_run
 /// # fn serve_one_request() {}
@@ -43,9 +62,15 @@ const RELEASE: &str = "release";
 /// use zk_session::{Acl, Session};
 ///
 /// let session = Session::connect("127.0.0.1:2181")?;
+/// let mut registered = None;
 /// loop {
-///     let registered = session.hold("/services/web-", b"10.0.0.7:80", &Acl::Open)?;
-///     while registered.is_held() {
+///     match session.hold("/services/web-", b"10.0.0.7:80", &Acl::Open) {
+///         // The node before, if there is one, is dropped now, behind the new one.
+///         Ok(held) => drop(registered.replace(held)),
+///         Err(e) if e.is_transient() => continue, // it has waited for a server already
+///         Err(e) => return Err(e),
+///     }
+///     while registered.as_ref().is_some_and(|node| node.is_held()) {
 ///         serve_one_request();
 ///     }
 /// }

@@ -1,7 +1,4 @@
-//! A [ZooKeeper](https://zookeeper.apache.org) session for blocking, threaded programs, without an
-//! async runtime: a client that survives outages, and a *lease*, which says until when no server
-//! can have expired the session.
-
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -93,8 +90,3 @@ pub use stats::SessionStats;
 pub use tls::TlsConfig;
 pub use watch::Watch;
 pub use zk_wire::record::Stat;
-
-/// With this, the doc tests compile the code of README.md.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

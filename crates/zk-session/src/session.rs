@@ -21,18 +21,19 @@ use crate::world::Receiver;
 ///
 /// # Handles
 ///
-/// Clones of this value are handles of one session. What is
-/// held in the session is a handle too. [`close`](Self::close) closes the session; so does the drop of its last handle. That
+/// Clones of this value are handles of one session, and so are [`Requests`](crate::Requests). A
+/// [`Watch`](crate::Watch) and an [`Ephemeral`](crate::Ephemeral) are not: they end with the
+/// session. [`close`](Self::close) closes the session; so does the drop of its last handle. That
 /// drop waits for the server's answer to the close and for the session's threads, for 0.95 seconds
-/// at most. Keep a clone of the session until the end of the program, or call `close`, if the drop
-/// of what is held must not wait.
+/// at most.
 ///
 /// # Threads
 ///
-/// A session has two threads: one for the connection and one that supervises. Host
-/// names are looked up on a thread that ends with the look-up. A session listens on no port. All sessions of a process share one thread that gives their lines to the
-/// application's logger, so that a logger that blocks delays nothing; it ends when there was
-/// nothing to log for ten seconds.
+/// A session has two threads: one for the connection and one that supervises. Host names are looked
+/// up on a thread that ends with the look-up. A session listens on no port. All sessions of a
+/// process share one thread that gives their lines to the application's logger (of the crate `log`,
+/// with the target `zk_session`), so that a logger that blocks delays nothing; it ends when there
+/// was nothing to log for ten seconds.
 ///
 /// # Statics, forks
 ///
