@@ -54,6 +54,7 @@ mod search;
 const GRAINS: u32 = 32;
 
 /// The rule, for one session over all its connections.
+#[derive(Default)]
 pub struct Heard {
     /// How long before an ordered request an earlier request must have been answered (step 1).
     lag: Duration,

@@ -1,0 +1,46 @@
+//! A service registry: instances are ephemeral nodes, and a client always knows which there are:
+//!
+//!     cargo run --example registry
+
+mod common;
+
+use common::Result;
+use std::time::Duration;
+use zk_session::{Acl, Session, WatchEvent, Watched};
+
+const FOLDER: &str = "/example-registry";
+const SOON: Duration = Duration::from_secs(10);
+
+fn main() -> Result<()> {
+    let server = common::server()?;
+    let [first, second, client] = [(); 3].map(|()| Session::connect(&server));
+    let (first, second, client) = (first?, second?, client?); // as if each were a host
+    // An instance is there as long as this value, and no longer than its session lives.
+    let web = first.hold(&format!("{FOLDER}/web-"), b"10.0.0.1:80", &Acl::Open)?;
+
+    let instances = client.watch(FOLDER, Watched::Children)?; // before they are listed
+    let list = |expected: usize| -> Result<Vec<String>> {
+        let requests = client.requests().within(SOON);
+        loop {
+            let mut names = requests.children(FOLDER)?;
+            println!("{} instances: {names:?}", names.len());
+            if names.len() == expected {
+                names.sort();
+                return Ok(names);
+            }
+            match instances.next(SOON).ok_or("no change was told")? {
+                WatchEvent::Refused(e) => return Err(e.into()),
+                WatchEvent::Lost(reason) => return Err(reason.to_string().into()),
+                _ => {} // another list
+            }
+        }
+    };
+    let alone = list(1)?;
+    assert!(web.path().ends_with(&alone[0]) && web.is_held());
+    let other = second.hold(&format!("{FOLDER}/web-"), b"10.0.0.2:80", &Acl::Open)?;
+    assert!(list(2)?.iter().any(|name| other.path().ends_with(name)));
+    second.close()?; // its instance goes with it
+    assert!(!other.is_held());
+    assert_eq!(list(1)?, alone);
+    Ok(web.release()?)
+}
