@@ -268,8 +268,9 @@ impl SessionBuilder {
     /// lost their data; by default never.
     ///
     /// A server refuses a session that has seen a later state than the server itself has. That is
-    /// so for a moment when the server lags behind. It is so for good when the ensemble comes back
-    /// without its data, or with an older copy of it. Then the old session can never be resumed:
+    /// so for a moment when the server lags behind, or has just started and still reads its data.
+    /// It is so for good when the ensemble comes back without its data, or with an older copy of
+    /// it. Then the old session can never be resumed:
     /// its locks are lost as with an expiry ([`LossReason`](crate::LossReason) `LeaseExpired` or
     /// `SessionExpired`), and calls that wait begin anew in the new session. The time counts from
     /// the first refusal, and begins again whenever a host answers otherwise or cannot be reached:
