@@ -9,7 +9,7 @@ use zk_test_support::{OpKind, until};
 zk_test_support::scenarios![
     each_change_of_a_node_is_told_once,
     each_change_of_the_children_is_told_once,
-    a_change_of_a_childs_data_is_no_change_of_the_children,
+    a_change_of_the_data_of_a_child_is_no_change_of_the_children,
     a_change_behind_a_read_is_told,
     the_sessions_own_changes_are_told,
     two_watches_of_one_node_are_told_each_for_itself,
@@ -56,7 +56,7 @@ fn each_change_of_the_children_is_told_once() {
     assert_eq!(told(&watch), Deleted);
 }
 
-fn a_change_of_a_childs_data_is_no_change_of_the_children() {
+fn a_change_of_the_data_of_a_child_is_no_change_of_the_children() {
     let mut scene = Scene::new();
     let child = format!("{NODE}/child");
     scene.them.create(NODE, b"", 0).unwrap();
