@@ -13,10 +13,10 @@ use crate::lease::node::{LeasedNode, Listener, NodeWatch};
 use crate::lease::{LostSignal, Refused};
 use crate::limit::{Ended, Limit};
 use crate::machine::codec::error;
+use crate::path::full_path;
 use crate::requests::Requests;
 use crate::retry::Retry;
 use crate::session::Session;
-use crate::watch::full_path;
 use crate::world::{Instant, new_uuid};
 use zk_wire::path;
 

@@ -47,6 +47,7 @@ pub mod notifier;
 #[cfg(zk_sim)]
 pub mod observed;
 mod parents;
+mod path;
 #[doc(hidden)]
 pub mod process;
 #[doc(hidden)]

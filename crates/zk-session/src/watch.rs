@@ -7,11 +7,12 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::error::{Error, LossReason, Result};
+use crate::error::{LossReason, Result};
 use crate::generation::Generation;
 use crate::limit::{Ended, Limit};
 use crate::machine::Watched;
 use crate::machine::codec::{CallError, error};
+use crate::path::full_path;
 use crate::process::Process;
 use crate::requests::Requests;
 use crate::retry::Retry;
@@ -19,11 +20,6 @@ use crate::session::Session;
 use crate::sight::event::WatchEvent;
 use crate::sight::teller::{OP, Teller};
 use crate::world::{Instant, LazyLock, Receiver, bounded};
-use zk_wire::path;
-
-/// The longest path that is watched or held, in bytes, chroot included. Each request, event and
-/// line of the log has the path in it.
-const MAX_PATH: usize = 4096;
 
 /// A watch on a node that goes on until this value is dropped or the session is lost;
 /// [`Session::watch`] makes it.
@@ -198,19 +194,4 @@ impl Requests {
             core.failed(&retry);
         }
     }
-}
-
-/// The full path of a node that the program knows as `path`.
-pub(crate) fn full_path(chroot: &str, path: &str) -> Result<String> {
-    let invalid = |rule| Error::InvalidPath { path: path.to_owned(), rule };
-    // The length comes first, so that no check reads through an absurdly long path.
-    if chroot.len().saturating_add(path.len()) > MAX_PATH {
-        return Err(invalid("it must not be longer than 4096 bytes, chroot included"));
-    }
-    path::check(path).map_err(invalid)?;
-    Ok(match (chroot, path) {
-        ("", path) => path.to_owned(),
-        (chroot, "/") => chroot.to_owned(),
-        (chroot, path) => [chroot, path].concat(),
-    })
 }

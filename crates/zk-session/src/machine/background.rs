@@ -325,7 +325,7 @@ impl Machine {
                 err::NO_AUTH | err::AUTH_FAILED | err::TOO_LONG => {
                     let (path, why) = (&watched.path, reason(code));
                     self.outputs.push_back(Output::warn(format!(
-                        "{path}: the node of a held lock could not be read with a watch ({why}); its deletion may not be noticed"
+                        "{path}: this held node could not be read with a watch ({why}); its deletion may not be noticed"
                     )));
                 }
                 // Other errors (throttled, moved) pass: try again a little later.

@@ -14,10 +14,10 @@ use crate::error::{Error, Result};
 #[doc(hidden)]
 pub use crate::machine::codec::error;
 use crate::machine::codec::{CreateMode, Node, Operation, Reply};
+use crate::path::full_path;
 use crate::session::Session;
 use crate::world::Instant;
 use std::time::Duration;
-use zk_wire::path::check;
 use zk_wire::record::Stat;
 
 const CREATE: &str = "create";
@@ -315,13 +315,7 @@ impl Requests {
 
     /// The full path of a node.
     fn full(&self, path: &str) -> Result<String> {
-        check(path).map_err(|rule| Error::InvalidPath { path: path.to_owned(), rule })?;
-        let chroot = self.session.core().chroot();
-        Ok(if path == "/" && !chroot.is_empty() {
-            chroot.to_owned()
-        } else {
-            [chroot, path].concat()
-        })
+        full_path(self.session.core().chroot(), path)
     }
 
     /// The full path of a node that is to be made.
