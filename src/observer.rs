@@ -455,7 +455,7 @@ fn dispatch(event: &Event, observer: &mut dyn Observer) {
 /// library does not send itself have no names of their own.
 fn operation(code: i32) -> &'static str {
     match code {
-        op::CREATE | op::CREATE2 | op::CREATE_CONTAINER => "create",
+        op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => "create",
         op::DELETE => "delete",
         op::EXISTS => "exists",
         op::GET_DATA => "get_data",

@@ -84,10 +84,7 @@ fn replies(bytes: &[u8]) {
             names.iter().map(|name| name.len() + 4).sum::<usize>() + 4 <= body.len()
                 && codec::children(body) == Ok(names)
         }
-        (Reply::Listed(listing, _), op::GET_CHILDREN2) => {
-            let names = listing.names();
-            names.iter().map(|name| name.len() + 4).sum::<usize>() + 4 + 68 <= body.len()
-        }
+        (Reply::Listed(_), op::GET_CHILDREN2) => body.len() >= 4 + 68,
         (Reply::Done, op::SYNC | op::DELETE) => true,
         _ => false,
     };
@@ -95,9 +92,6 @@ fn replies(bytes: &[u8]) {
     let longer = codec::decode(op, &[body, &[7]].concat());
     match (reply, longer) {
         (Reply::Children(a), Ok(Reply::Children(b))) => assert_eq!(a.names(), b.names()),
-        (Reply::Listed(a, stat), Ok(Reply::Listed(b, other))) => {
-            assert_eq!((a.names(), stat), (b.names(), other));
-        }
         (a, Ok(b)) => assert_eq!(format!("{a:?}"), format!("{b:?}")),
         (_, Err(e)) => panic!("{e:?}"),
     }

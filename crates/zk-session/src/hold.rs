@@ -15,6 +15,7 @@ use crate::limit::{Ended, Limit};
 use crate::machine::codec::error;
 use crate::path::full_path;
 use crate::requests::Requests;
+use crate::requests::wait::check_length;
 use crate::retry::Retry;
 use crate::session::Session;
 use crate::world::{Instant, new_uuid};
@@ -128,8 +129,9 @@ impl Requests {
                 Error::InvalidPath { rule, .. } => Error::InvalidPath { path: prefix.into(), rule },
                 e => e,
             })?;
-            let generation = core.connected(HOLD, prefix, &limit, &retry)?;
             let (node, parent) = (NewNode { full: &full, id, data, acl }, path::parent(&full));
+            check_length(&node.create())?;
+            let generation = core.connected(HOLD, prefix, &limit, &retry)?;
             let (e, at) = match node.make(&generation, &limit) {
                 Ok((leased, removal)) => {
                     let (lost, is_released) = (leased.signal(), false);
@@ -163,6 +165,11 @@ struct NewNode<'a> {
 }
 
 impl NewNode<'_> {
+    fn create(&self) -> Operation<'_> {
+        let &NewNode { full: path, data, acl, .. } = self;
+        Operation::Create { path, data, acl, mode: CreateMode::Ephemeral }
+    }
+
     /// Makes the node and puts it under the lease. After an error the session deletes the node, if
     /// it was made or may still be made.
     fn make(
@@ -170,16 +177,16 @@ impl NewNode<'_> {
         generation: &Arc<Generation>,
         limit: &Limit<'_>,
     ) -> Result<(Arc<LeasedNode>, Removal), CallError> {
-        let &NewNode { full: path, ref id, data, acl } = self;
-        let create = Operation::Create { path, data, acl, mode: CreateMode::Ephemeral };
+        let &NewNode { full: path, ref id, .. } = self;
         let lost = Removal::of_create(path, id);
-        let answer = generation.flight(&[(create, Some(lost))], limit)?.take(0);
+        let answer = generation.flight(&[(self.create(), Some(lost))], limit)?.take(0);
         let (_, czxid) = answer.and_then(Reply::created)?;
         let removal = Removal::named(path.to_owned(), id.clone());
         // The event loop sets a watch on the node soon. If the node is deleted before, the read
         // that sets the watch shows that.
         let listener = Arc::new(LossLog(path.to_owned()));
-        let leased = LeasedNode::new(path.to_owned(), czxid, NodeWatch::Unset, listener);
+        // The czxid tells the node from another one that somebody makes by its name.
+        let leased = LeasedNode::fixed(path.to_owned(), czxid, NodeWatch::Unset, listener);
         loop {
             let renewed = match generation.grant(&leased) {
                 Ok(()) => return Ok((leased, removal)),
@@ -248,7 +255,9 @@ impl Ephemeral {
     /// does not allow the delete. [`Error::Forked`] in a forked child.
     pub fn release(mut self) -> Result<()> {
         self.generation.lease.process().check(RELEASE, &self.path)?;
-        self.let_go();
+        if self.let_go() {
+            return Ok(());
+        }
         let deleted = self.generation.remove_and_tell(self.removal.clone());
         let limit = Limit::after(self.generation.operation_timeout());
         let e = match limit.recv(&deleted) {
@@ -261,19 +270,22 @@ impl Ephemeral {
     }
 
     /// Takes the node out of the lease before its delete is sent: the event of the delete would
-    /// count as a loss.
-    fn let_go(&mut self) {
+    /// count as a loss. True: the node is gone already, and nothing must be deleted. Somebody may
+    /// have made another node by its name.
+    fn let_go(&mut self) -> bool {
         self.is_released = true;
         self.leased.part(&self.lost);
         self.generation.lease.release(&self.leased);
+        self.leased.loss() == Some(LossReason::NodeDeleted)
     }
 }
 
 impl Drop for Ephemeral {
     fn drop(&mut self) {
         if !self.is_released && !self.generation.lease.process().is_forked() {
-            self.let_go();
-            self.generation.remove(self.removal.clone());
+            if !self.let_go() {
+                self.generation.remove(self.removal.clone());
+            }
         }
     }
 }

@@ -11,7 +11,7 @@
 //! it is deleted: it must be the very node that this session made, and nobody may have given it
 //! data or another ACL since. Between the look and the delete somebody may still give it another
 //! ACL, or delete it and make another. That is mostly one round trip. But a delete whose answer was
-//! lost may be done later, as `connection/machine/removal.rs` says, and then hits an empty folder
+//! lost may be done later, as `machine/removal.rs` says, and then hits an empty folder
 //! without written data that somebody has made meanwhile. If somebody has written data to it, the
 //! server refuses the delete.
 
@@ -92,7 +92,7 @@ impl Parents {
         if state.are_persistent && !were_persistent {
             drop(state);
             warn!(
-                "the server has no containers: parents of locks are made as persistent nodes, which this session deletes when they are empty"
+                "the server has no containers: missing parents are made as persistent nodes, which this session deletes when they are empty"
             );
         }
         is_refusal

@@ -1,7 +1,7 @@
 //! A model of who owns a session, checked exhaustively. `tests/ownership` at the top of the
 //! repository builds and runs it.
 //!
-//! The client is the library's own machine (`session/connection/machine/`, with `heard.rs` and the
+//! The client is the library's own machine (zk-session's `machine/`, with `heard.rs` and the
 //! end of the lease in `lease.rs`): bytes and times go in, bytes and outputs come out. `build.rs`
 //! copies these files to a place where their types can be cloned and hashed. The servers are
 //! written for this model (`world.rs`): a leader, two followers, the streams between them that

@@ -105,7 +105,7 @@ fn a_session_without_tls_is_told_that_the_port_wants_it() {
     );
     for _ in 0..tries() {
         let said = reason(ZkSession::builder(&at));
-        assert_says(&said, &["TLS", "SessionBuilder::tls"]);
+        assert_says(&said, &["TLS", "tls()"]);
     }
 }
 

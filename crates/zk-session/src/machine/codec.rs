@@ -154,8 +154,8 @@ pub enum Reply {
     Node(Node),
     Stat(Stat),
     Children(Listing),
-    /// The children of a node, and the node.
-    Listed(Listing, Stat),
+    /// A node whose children were listed.
+    Listed(Stat),
     Acl(Acl, Stat),
     /// The results of the parts of a multi, in their order; errors as ZooKeeper's codes.
     Multi(Vec<Result<Reply, i32>>),
@@ -339,7 +339,7 @@ pub(crate) fn decode(op: i32, body: &[u8]) -> Result<Reply, Malformed> {
             for _ in 0..r.count(4)? {
                 r.string()?;
             }
-            Reply::Listed(Listing(body.to_vec()), r.stat()?)
+            Reply::Listed(r.stat()?)
         }
         op::GET_ACL => {
             let acl = Acl::decode(&mut r)?;

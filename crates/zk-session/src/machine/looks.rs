@@ -39,6 +39,10 @@ enum LookKind {
     Folder,
 }
 
+/// So many looks are under way at most: a server has to answer each of them within T/6, and callers'
+/// requests stand behind them.
+const AT_ONCE: usize = 8;
+
 #[derive(Default)]
 pub(super) struct Looks {
     all: BTreeMap<u64, Look>,
@@ -59,6 +63,12 @@ struct Look {
     is_absent: bool,
     /// How often in a row the node was absent for the listing and there for the look behind it.
     flips: u32,
+    /// How many connections in a row have ended while the look was under way. Its answer may be the
+    /// reason: it may take longer than a connection waits for one.
+    cuts: u32,
+    /// The last answer was too long. Its watch is set all the same, and events come; but each look
+    /// would cost as much again.
+    is_too_long: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -101,7 +111,16 @@ impl Looks {
     fn add(&mut self, number: u64, path: String, kind: LookKind, now: BootTime) {
         self.by_path.entry(path.clone()).or_default().push(number);
         let progress = Progress::Due(now);
-        let look = Look { path, kind, progress, is_stale: false, is_absent: false, flips: 0 };
+        let look = Look {
+            path,
+            kind,
+            progress,
+            is_stale: false,
+            is_absent: false,
+            flips: 0,
+            cuts: 0,
+            is_too_long: false,
+        };
         self.all.insert(number, look);
         self.due.insert((now, number));
     }
@@ -131,26 +150,30 @@ impl Looks {
         self.due.insert((at, number));
     }
 
-    /// Takes the looks to send now.
-    fn take_due(&mut self, now: BootTime) -> Vec<u64> {
-        let later = self.due.split_off(&(now, u64::MAX));
-        std::mem::replace(&mut self.due, later).into_iter().map(|(_, number)| number).collect()
-    }
-
-    /// The time at which the next look is due.
-    pub(super) fn next_time(&self) -> Option<BootTime> {
-        self.due.first().map(|(at, _)| *at)
+    /// Takes the next look to send, if one is due.
+    fn take_due(&mut self, now: BootTime) -> Option<u64> {
+        let next = *self.due.first().filter(|(at, _)| *at <= now)?;
+        self.due.remove(&next);
+        Some(next.1)
     }
 
     /// The connection is gone, and all watches with it: each look is sent again on the next one. A
-    /// refused look as well, since the next server may be another one.
-    pub(super) fn cut(&mut self, now: BootTime) {
+    /// refused look as well, since the next server may be another one. A look that was under way
+    /// when several connections in a row ended waits, longer each time; `pause` is the first wait.
+    pub(super) fn cut(&mut self, pause: Duration, now: BootTime) {
         let numbers: Vec<u64> = self.all.keys().copied().collect();
         for number in numbers {
-            if let Some(look) = self.all.get_mut(&number) {
-                look.is_absent = false;
+            let Some(look) = self.all.get_mut(&number) else { continue };
+            look.is_absent = false;
+            let mut at = now;
+            if look.progress == Progress::Sent {
+                look.cuts = look.cuts.saturating_add(1);
+                if let Some(doubled) = look.cuts.checked_sub(2) {
+                    let times = 1_u32.checked_shl(doubled).unwrap_or(u32::MAX);
+                    at = now + pause * times.min(TOO_LONG_PAUSES);
+                }
             }
-            self.send_at(number, now);
+            self.send_at(number, at);
         }
     }
 
@@ -199,12 +222,25 @@ impl Machine {
         self.looks.remove(number);
     }
 
-    /// Sends the looks that are due.
+    /// When the next look is to be sent. `None` also if enough are under way: then the next answer
+    /// sends it.
+    pub(super) fn next_look(&self) -> Option<BootTime> {
+        let (at, _) = self.looks.due.first()?;
+        (self.looks_under_way() < AT_ONCE).then_some(*at)
+    }
+
+    fn looks_under_way(&self) -> usize {
+        let is_look = |sent: &&Outstanding| matches!(sent.sent_for, SentFor::Look(_));
+        self.outstanding.iter().filter(is_look).count()
+    }
+
+    /// Sends the looks that are due, as many as may be under way.
     pub(super) fn send_looks(&mut self, now: BootTime) {
-        if !self.is_up() || self.is_ending() {
+        if !self.is_up() || self.is_ending() || self.looks.due.is_empty() {
             return;
         }
-        for number in self.looks.take_due(now) {
+        for _ in self.looks_under_way()..AT_ONCE {
+            let Some(number) = self.looks.take_due(now) else { return };
             let xid = self.new_xid();
             let Some(look) = self.looks.all.get_mut(&number) else { continue };
             (look.progress, look.is_stale) = (Progress::Sent, false);
@@ -230,6 +266,7 @@ impl Machine {
                     self.outputs.push_back(Output::FolderListed(number, None));
                 }
                 (_, Progress::Sent) => look.is_stale = true,
+                (_, Progress::Due(_)) if look.is_too_long => {}
                 (_, Progress::Armed | Progress::Due(_)) => self.looks.send_at(number, now),
             }
         }
@@ -260,7 +297,8 @@ impl Machine {
         // If the answer is malformed, the connection is given up, and the look stays for the next.
         let reply = if code == err::OK { Some(codec::decode(op, body)?) } else { None };
         let is_stale = look.is_stale;
-        look.progress = Progress::Armed;
+        (look.progress, look.cuts) = (Progress::Armed, 0);
+        look.is_too_long = code == err::TOO_LONG;
         if look.kind == LookKind::Folder {
             let listed = match reply {
                 Some(Reply::Children(children)) => Some((children, pending)),
@@ -283,7 +321,7 @@ impl Machine {
                 look.flips += 1;
                 next = Some(if look.flips > 1 { now + pause } else { now });
             }
-            (_, Some(Reply::Stat(stat) | Reply::Listed(_, stat))) => {
+            (_, Some(Reply::Stat(stat) | Reply::Listed(stat))) => {
                 look.flips = 0;
                 self.outputs.push_back(Output::Looked(number, Ok(Some(stat))));
             }

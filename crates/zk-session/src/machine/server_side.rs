@@ -54,7 +54,7 @@ impl Machine {
             };
             if let Err(Malformed(what)) = result {
                 let reason = if !self.is_greeted() && bytes.starts_with(&TLS_ALERT) {
-                    "speaks TLS on this port; connect with SessionBuilder::tls".to_owned()
+                    "speaks TLS on this port; connect with the builder's tls()".to_owned()
                 } else {
                     format!("does not speak ZooKeeper's protocol: it sent {what}")
                 };
@@ -309,7 +309,7 @@ impl Machine {
             ),
             Phase::Handshake(_) => {
                 format!(
-                    "{end} right behind our connect request: has it no quorum, or does it want TLS on this port (SessionBuilder::tls)?"
+                    "{end} right behind our connect request: has it no quorum, or does it want TLS on this port (the builder's tls())?"
                 )
             }
             _ => end,
@@ -358,7 +358,7 @@ impl Machine {
         let lost = |waiter: LeaseWaiter| Output::Done(waiter.number, Err(err::CONNECTION_LOSS));
         self.outputs.extend(waiters.map(lost));
         self.background.cut(now);
-        self.looks.cut(now);
+        self.looks.cut(self.timeout() / 8, now);
         self.fail_sent(now);
     }
 }

@@ -226,7 +226,7 @@ impl Machine {
                 let times = [
                     self.overdue_at(),
                     self.background.next_time(),
-                    self.looks.next_time(),
+                    self.next_look(),
                     self.next_proof(lease),
                     Some(look.min(idle)),
                 ];

@@ -5,7 +5,7 @@
 //! writes of several nodes.
 
 mod multi;
-mod wait;
+pub(crate) mod wait;
 
 pub use self::multi::{Op, OpOutcome};
 use crate::acl::Acl;
@@ -48,7 +48,7 @@ impl Session {
 ///
 /// Paths are absolute, and below the session's chroot, both those that a program gives and those
 /// that it gets: with the chroot `/app`, `/config` is the node `/app/config`, and `/` is `/app`. No
-/// call makes a missing parent, or a missing chroot.
+/// call but [`hold`](Self::hold) makes a missing parent. (`create` of `/` makes the chroot itself.)
 ///
 /// # How long a call takes
 ///
@@ -139,7 +139,7 @@ pub struct Requests {
 pub struct Created {
     /// Its path; of a sequential node with its number.
     pub path: String,
-    /// What the server says of it. A server of a version before 3.5 says nothing, and all is zero.
+    /// What the server says of it.
     pub stat: Stat,
 }
 
@@ -337,6 +337,8 @@ impl Requests {
 
     /// A full path as the program knows it.
     fn shown(&self, full: &str) -> String {
-        self.session.core().shown(full).to_owned()
+        let core = self.session.core();
+        let is_chroot = !core.chroot().is_empty() && full == core.chroot();
+        if is_chroot { "/".to_owned() } else { core.shown(full).to_owned() }
     }
 }

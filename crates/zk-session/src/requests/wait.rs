@@ -61,13 +61,7 @@ impl Requests {
         operation: Operation<'_>,
         send: impl Fn(&Generation, &Limit<'_>) -> StdResult<Option<Reply>, CallError>,
     ) -> Result<Reply> {
-        let length = operation.encoded_len();
-        if length > LONGEST {
-            let reason = format!(
-                "it has {length} bytes, and servers accept at most {LONGEST} (jute.maxbuffer); divide it"
-            );
-            return Err(Error::InvalidConfig { what: "request", reason });
-        }
+        check_length(&operation)?;
         let (core, begun) = (self.core(), Instant::now());
         let limit = self.limit(begun);
         let retry = Retry::since(begun);
@@ -87,6 +81,19 @@ impl Requests {
             }
         }
     }
+}
+
+/// An error if the request is longer than servers accept: a server would end the connection, which
+/// all of the session uses.
+pub(crate) fn check_length(operation: &Operation<'_>) -> Result<()> {
+    let length = operation.encoded_len();
+    if length <= LONGEST {
+        return Ok(());
+    }
+    let reason = format!(
+        "it has {length} bytes, and servers accept at most {LONGEST} (jute.maxbuffer); divide it"
+    );
+    Err(Error::InvalidConfig { what: "request", reason })
 }
 
 /// The `Stat` of an answer that has only that.

@@ -16,6 +16,8 @@ zk_test_support::scenarios![
     a_release_in_an_outage_says_so_and_the_node_goes_later,
     a_node_is_held_after_an_idle_hour on embedded,
     the_nodes_above_are_made,
+    a_node_that_somebody_replaces_in_an_outage_is_lost_and_theirs_is_not_deleted,
+    a_node_that_is_too_long_is_refused_and_costs_no_connection,
 ];
 
 const PREFIX: &str = "/services/web-";
@@ -163,4 +165,36 @@ fn the_nodes_above_are_made() {
     assert_eq!(scene.session.state(), zk_session::SessionState::Connected);
     let events: Vec<SessionEvent> = scene.events.try_iter().collect();
     assert_eq!(events, []);
+}
+
+/// The name has a fresh id, but an operator may use it all the same.
+fn a_node_that_somebody_replaces_in_an_outage_is_lost_and_theirs_is_not_deleted() {
+    let mut scene = Scene::of(|builder| builder.session_timeout(Duration::from_secs(30)));
+    let [released, dropped] =
+        [(); 2].map(|()| scene.session.hold(PREFIX, b"", &Acl::Open).unwrap());
+    let paths = [&released, &dropped].map(|held| held.path().to_owned());
+    scene.begin_outage();
+    for path in &paths {
+        scene.them.delete(path).unwrap();
+        scene.them.create(path, b"theirs", 0).unwrap();
+    }
+    scene.end_outage();
+    for held in [&released, &dropped] {
+        assert_eq!(held.lost().wait(SOON), Some(LossReason::NodeDeleted));
+    }
+    released.release().unwrap();
+    drop(dropped);
+    scene.session.close().unwrap(); // behind all that the session had to send
+    for path in &paths {
+        assert_eq!(scene.them.get_data(path).unwrap().0, b"theirs");
+    }
+}
+
+/// A server would end the connection, on which everything else of the session depends.
+fn a_node_that_is_too_long_is_refused_and_costs_no_connection() {
+    let scene = Scene::new();
+    let held = scene.session.hold(PREFIX, &vec![0; 2 << 20], &Acl::Open);
+    assert!(matches!(held, Err(Error::InvalidConfig { what: "request", .. })), "{held:?}");
+    assert_eq!(scene.session.stats().connections_lost, 0);
+    assert!(scene.session.hold(PREFIX, b"", &Acl::Open).unwrap().is_held());
 }
