@@ -282,10 +282,9 @@ impl Ephemeral {
 
 impl Drop for Ephemeral {
     fn drop(&mut self) {
-        if !self.is_released && !self.generation.lease.process().is_forked() {
-            if !self.let_go() {
-                self.generation.remove(self.removal.clone());
-            }
+        let is_ours = !self.is_released && !self.generation.lease.process().is_forked();
+        if is_ours && !self.let_go() {
+            self.generation.remove(self.removal.clone());
         }
     }
 }
