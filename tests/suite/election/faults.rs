@@ -201,6 +201,25 @@ fn outage_that_outlasts_the_retry_policy_ends_the_wait_and_not_the_candidacy() {
     assert_eq!(name(leads(&second).path()), nodes[1]);
 }
 
+/// The call has to know that another candidate is ahead: otherwise it could not tell contention from
+/// an outage when its time is over.
+fn look_of_a_waiting_candidate_whose_answer_is_lost_is_made_again() {
+    let (server, at) = start();
+    let (theirs, ours) = (session(&at), session_of(&at, Duration::from_secs(6)));
+    let [first, second] = [&theirs, &ours].map(|session| join(&at, &election(session)));
+    leads(&first);
+    let nodes = until_queue(&at, PATH, 2);
+    until_node_watched(&at, &format!("{PATH}/{}", nodes[0]));
+    let lost = || ours.stats().connections_lost;
+    let before = lost();
+    server.drop_reply(Op::GetChildren.on(PATH));
+    let said = second.wait_leader_timeout(Duration::from_secs(8)).map(|leads| leads.is_some());
+    assert_eq!((said, server.pending_faults()), (Ok(false), 0));
+    assert!(lost() > before, "the connection without the answer was given up");
+    drop((first, second));
+    until_empty(&at, PATH);
+}
+
 fn flapping_connections_make_no_second_leader() {
     const RUNNERS: usize = 4;
     const TERMS: usize = 12;
@@ -566,6 +585,7 @@ scenarios![
     leaving_without_having_been_connected_is_quick_and_leaves_nothing on embedded,
     leaving_in_an_outage_says_so_and_the_node_goes on embedded,
     outage_that_outlasts_the_retry_policy_ends_the_wait_and_not_the_candidacy on embedded,
+    look_of_a_waiting_candidate_whose_answer_is_lost_is_made_again on embedded,
     flapping_connections_make_no_second_leader on embedded,
     expired_leader_stands_again_behind_the_next on embedded,
     server_that_lost_everything_is_begun_with_anew on embedded,

@@ -6,7 +6,10 @@ use crate::support::{
     recipe::{over_recipes, rows},
     scene::{SOON, builder, until_empty, until_event},
 };
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 use zk_mutex::{Cause, Error, RetryPolicy, SessionEvent, ZkSession};
 use zk_test_server::{Matcher, Op};
 
@@ -84,12 +87,39 @@ fn waiter_in_its_place_waits_on_beyond_the_policy(recipe: Recipe) {
     until_empty(&at, PATH);
 }
 
+/// An outage that does not end begins while the call waits for its turn. A waiter that slept on
+/// until its safety poll would hear of it a minute later.
+fn waiter_whose_servers_go_away_for_good_ends_by_the_policy(recipe: Recipe) {
+    let (server, session) = start();
+    let at = server.connect_string();
+    let others = builder(&at).session_timeout(SOON * 2).connect().unwrap();
+    let (lock, theirs) = (recipe.make(&session, PATH), recipe.rival().make(&others, PATH));
+    let guard = theirs.lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = spawn_waiting(scope, || lock.lock().map(drop));
+        let embedded = server.embedded_server();
+        embedded.refuse(true);
+        embedded.cut_connections();
+        let begun = Instant::now();
+        let said = waiter.join().unwrap();
+        assert!(
+            matches!(said, Err(Error::Unavailable { cause: Cause::Outage(_), .. })),
+            "{said:?}"
+        );
+        assert!(begun.elapsed() < SOON * 2, "{:?}", begun.elapsed());
+        embedded.refuse(false);
+    });
+    drop(guard);
+    until_empty(&at, PATH);
+}
+
 pub fn tests() -> Vec<Test> {
     let rows = rows![
         Recipe::any =>
         lock_gives_up_where_creates_are_never_answered,
         lock_gives_up_where_its_listings_are_never_answered,
-        waiter_in_its_place_waits_on_beyond_the_policy
+        waiter_in_its_place_waits_on_beyond_the_policy,
+        waiter_whose_servers_go_away_for_good_ends_by_the_policy
     ];
     // Only the embedded server can leave single requests unanswered.
     over_recipes(module_path!(), On::Only(Variant::Embedded), rows)
