@@ -1,6 +1,6 @@
-//! The fuzz targets of the locks: see [`zk_wire::fuzz`]. A target takes any bytes, as the names of a
-//! listing or as a path, and panics if the library breaks a rule. The tests below replay the corpus
-//! on stable Rust.
+//! The fuzz targets of the locks: see [`zk_wire::fuzz`]. A target takes any bytes, as the names of
+//! a listing or as a path, and panics if the library breaks a rule. The tests below replay the
+//! corpus on stable Rust.
 
 use crate::path::lock_path;
 use crate::queue::name::{self, Family, Kind, Layout, Name};

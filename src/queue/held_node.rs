@@ -336,8 +336,8 @@ mod tests {
         assert_ne!(held.leased().watch(), NodeWatch::Unset);
     }
 
-    /// The thread that lets its lock go loses the processor before the lease has given the node up. If
-    /// the delete were sent before, its event would make the release a loss.
+    /// The thread that lets its lock go loses the processor before the lease has given the node up.
+    /// If the delete were sent before, its event would make the release a loss.
     #[test]
     fn no_node_is_deleted_while_the_lease_has_it() {
         let server = TestServer::start().unwrap();

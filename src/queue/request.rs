@@ -561,8 +561,8 @@ mod tests {
         assert_eq!(server.count(Op::GetData.on("/l/quiet")), 0);
     }
 
-    /// Ends the event loop's thread by a panic. The session is lost to the client, and lives on at the
-    /// server.
+    /// Ends the event loop's thread by a panic. The session is lost to the client, and lives on at
+    /// the server.
     fn break_event_loop(session: &ZkSession) {
         let notify = |_: Folder<'_>| -> bool { panic!("a defect") };
         let generation = session.core().generation().unwrap();
@@ -579,8 +579,8 @@ mod tests {
         names
     }
 
-    /// The session of a waiter is lost while its node still exists. That node is deleted with its own
-    /// session; in the next session the waiter makes another one.
+    /// The session of a waiter is lost while its node still exists. That node is deleted with its
+    /// own session; in the next session the waiter makes another one.
     #[test]
     fn waiter_of_a_dead_event_loop_queues_again() {
         let server = TestServer::start().unwrap();

@@ -94,12 +94,13 @@ impl Builder {
     ///
     /// * **`minSessionTimeout` of the servers is set below two ticks.** If the tick is not stated
     ///   then, two clients may hold the same thing at once.
-    /// * What is held should outlive longer outages. If the tick is far below the timeout and is stated,
-    ///   a lease lasts up to a fifth of the timeout longer.
+    /// * What is held should outlive longer outages. If the tick is far below the timeout and is
+    ///   stated, a lease lasts up to a fifth of the timeout longer.
     ///
     /// Never state less than the real tick: then two clients can hold the same thing at once. The
     /// library can warn of that in the log only if the servers grant another timeout than was
-    /// requested, since only then their tick shows. If the servers' ticks differ, state the longest.
+    /// requested, since only then their tick shows. If the servers' ticks differ, state the
+    /// longest.
     ///
     /// Behind an observer master (`observerMasterPort`) no tick is right: hold nothing in sessions
     /// that are connected to observers of such a master.
@@ -136,9 +137,10 @@ impl Builder {
 
     /// The chroot of the connect string must exist: if it does not, [`connect`](Self::connect) ends
     /// with an error, and so does a call if the chroot is deleted later. By default the first
-    /// [`hold`](Session::hold) makes it, and the log says so at level `info`. A chroot that does not exist is often a
-    /// mistake: the connect string is mistyped, or names another ensemble. Then no other process
-    /// uses the same nodes. Without a chroot in the connect string this changes nothing.
+    /// [`hold`](Session::hold) makes it, and the log says so at level `info`. A chroot that does
+    /// not exist is often a mistake: the connect string is mistyped, or names another ensemble.
+    /// Then no other process uses the same nodes. Without a chroot in the connect string this
+    /// changes nothing.
     pub fn require_chroot(mut self) -> Self {
         self.config.requires_chroot = true;
         self

@@ -57,7 +57,8 @@ pub enum Folder<'a> {
         pending: &'a HashSet<String>,
     },
     /// A child was created or deleted, or the children could not be listed. Or the watch ended with
-    /// its connection, so that such a change would not be noticed. Or [`Generation::folder_changed`] was called.
+    /// its connection, so that such a change would not be noticed. Or
+    /// [`Generation::folder_changed`] was called.
     ///
     /// [`Generation::folder_changed`]: super::generation::Generation::folder_changed
     Changed,

@@ -38,8 +38,8 @@ impl CancelToken {
     }
 
     /// The token as a channel, for `select!` with other channels. No message ever comes: `recv()`
-    /// returns `Err`, and `select!` picks its arm, when the token is cancelled. Keep the token, or a
-    /// clone of it, and not the receiver alone.
+    /// returns `Err`, and `select!` picks its arm, when the token is cancelled. Keep the token, or
+    /// a clone of it, and not the receiver alone.
     pub fn receiver(&self) -> &Receiver<Infallible> {
         self.0.receiver()
     }

@@ -92,7 +92,8 @@ pub enum Error {
         why: Box<Error>,
     },
     /// ZooKeeper did not answer in time. A change that was asked for may have been made, or may be
-    /// made yet; [`Requests`](crate::Requests) says when. The cause says whether that was an outage.
+    /// made yet; [`Requests`](crate::Requests) says when. The cause says whether that was an
+    /// outage.
     Unavailable {
         /// The operation that failed.
         op: &'static str,
@@ -155,8 +156,8 @@ pub struct HostFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The caller's time ended before a server had answered, and there was a connection then. If the
-    /// time ends in an outage, the cause is `Outage`.
+    /// The caller's time ended before a server had answered, and there was a connection then. If
+    /// the time ends in an outage, the cause is `Outage`.
     Deadline,
     /// The connection broke, or the server stopped answering, before the answer came.
     ConnectionLost,
@@ -176,9 +177,9 @@ pub enum Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The lease could not be renewed in time, so the server may have expired the session. Only what
-    /// is held is lost by this: if the server has not expired the session, the session is resumed,
-    /// and its watches go on.
+    /// The lease could not be renewed in time, so the server may have expired the session. Only
+    /// what is held is lost by this: if the server has not expired the session, the session is
+    /// resumed, and its watches go on.
     LeaseExpired,
     /// The server expired the session, and deleted its nodes.
     SessionExpired,

@@ -1,6 +1,6 @@
-//! The fuzz targets of the session: see [`zk_wire::fuzz`]. A target takes any bytes, as an answer of
-//! a server or a connect string, and panics if the session breaks a rule. The tests below replay the
-//! corpus on stable Rust.
+//! The fuzz targets of the session: see [`zk_wire::fuzz`]. A target takes any bytes, as an answer
+//! of a server or a connect string, and panics if the session breaks a rule. The tests below replay
+//! the corpus on stable Rust.
 
 use crate::acl::AclEntry;
 use crate::connect_string::{ConnectString, Host};

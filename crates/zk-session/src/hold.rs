@@ -48,9 +48,10 @@ const RELEASE: &str = "release";
 ///
 /// The name of the node ends with a fresh id, so no other client makes a node of that name, and if
 /// the answer to the create is lost, the session finds and deletes the node. This takes some time,
-/// and [`Requests::hold`] makes another node meanwhile: for a moment others may see two nodes of one
-/// owner. So a recipe must not count the names. It can count the nodes whose owners have written to
-/// them after `hold` has returned (their [`Stat::version`](crate::Stat::version) is not 0).
+/// and [`Requests::hold`] makes another node meanwhile: for a moment others may see two nodes of
+/// one owner. So a recipe must not count the names. It can count the nodes whose owners have
+/// written to them after `hold` has returned (their [`Stat::version`](crate::Stat::version) is not
+/// 0).
 ///
 /// # The end
 ///

@@ -82,8 +82,8 @@ fn give(level: Level, (module, file, line): &'static Place, text: fmt::Arguments
     log::logger().log(&record.file_static(Some(file)).line(Some(*line)).args(text).build());
 }
 
-/// Whether lines of this level are logged. `log::max_level` reads an atomic; `Log::enabled` would be
-/// foreign code.
+/// Whether lines of this level are logged. `log::max_level` reads an atomic; `Log::enabled` would
+/// be foreign code.
 #[inline]
 pub fn is_enabled(level: Level) -> bool {
     level <= log::STATIC_MAX_LEVEL && level <= log::max_level()

@@ -14,9 +14,10 @@ const LONGEST: Duration = Duration::from_secs(1 << 24);
 /// How a session comes back after an outage, and how long a blocked call goes on without progress.
 ///
 /// While the session is open it tries again and again to connect. The pauses grow from `base` to
-/// `cap`, with jitter; after a connection that carried the session they begin at `base` again. A blocked call that fails although there is a
-/// connection also pauses like this before it tries again. If such a call has no deadline and makes
-/// no progress for [`max_elapsed`](Self::max_elapsed), it ends with [`Error::Unavailable`].
+/// `cap`, with jitter; after a connection that carried the session they begin at `base` again. A
+/// blocked call that fails although there is a connection also pauses like this before it tries
+/// again. If such a call has no deadline and makes no progress for
+/// [`max_elapsed`](Self::max_elapsed), it ends with [`Error::Unavailable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     pub(crate) base: Duration,

@@ -141,9 +141,10 @@ impl Session {
     /// a second, and the server expires the session later. Every blocked call returns
     /// [`Error::Closed`](crate::Error::Closed).
     ///
-    /// This call returns when the session's threads have ended, and when the logger has the session's
-    /// last lines, or after that second (the logger may take longer). The first call closes the session. Further
-    /// calls, at the same time or later, wait for the first and return its outcome.
+    /// This call returns when the session's threads have ended, and when the logger has the
+    /// session's last lines, or after that second (the logger may take longer). The first call
+    /// closes the session. Further calls, at the same time or later, wait for the first and return
+    /// its outcome.
     ///
     /// # Errors
     ///

@@ -201,8 +201,8 @@ fn outage_that_outlasts_the_retry_policy_ends_the_wait_and_not_the_candidacy() {
     assert_eq!(name(leads(&second).path()), nodes[1]);
 }
 
-/// The call has to know that another candidate is ahead: otherwise it could not tell contention from
-/// an outage when its time is over.
+/// The call has to know that another candidate is ahead: otherwise it could not tell contention
+/// from an outage when its time is over.
 fn look_of_a_waiting_candidate_whose_answer_is_lost_is_made_again() {
     let (server, at) = start();
     let (theirs, ours) = (session(&at), session_of(&at, Duration::from_secs(6)));

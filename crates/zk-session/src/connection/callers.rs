@@ -50,8 +50,8 @@ impl Connection {
         Some(answers.recv().map_err(|_| CallError::Expired))
     }
 
-    /// Takes requests back that were not sent: no server ever gets them, and no answers come. False:
-    /// they were sent, or are answered.
+    /// Takes requests back that were not sent: no server ever gets them, and no answers come.
+    /// False: they were sent, or are answered.
     pub(crate) fn withdraw(&self, number: u64) -> bool {
         let is_withdrawn = self.with(|machine, _| machine.withdraw(number));
         if is_withdrawn {

@@ -23,8 +23,8 @@ pub trait Listener: Send + Sync {
     /// A read that has set a watch has shown this data of the node.
     fn read(&self, data: &[u8]);
 
-    /// The time has come that [`Bounds::look_after`](super::Bounds::look_after) or an earlier look has named. Gives the time
-    /// of the next look; `BootTime::END`: never.
+    /// The time has come that [`Bounds::look_after`](super::Bounds::look_after) or an earlier look
+    /// has named. Gives the time of the next look; `BootTime::END`: never.
     fn look(&self, now: BootTime) -> BootTime;
 }
 

@@ -97,8 +97,8 @@ pub enum CreateMode {
     /// such nodes once a minute, unless it is configured otherwise.
     Container,
     /// The server deletes it when it has had no children and no write for this long. It looks for
-    /// such nodes once a minute, unless it is configured otherwise. The time is at least 1 ms and at
-    /// most 1,099,511,627,775 ms, which is 34 years; parts of a millisecond do not count. The
+    /// such nodes once a minute, unless it is configured otherwise. The time is at least 1 ms and
+    /// at most 1,099,511,627,775 ms, which is 34 years; parts of a millisecond do not count. The
     /// servers must allow this kind of node: `zookeeper.extendedTypesEnabled=true`.
     Ttl(Duration),
     /// As `Ttl`, with a number.

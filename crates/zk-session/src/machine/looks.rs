@@ -39,8 +39,8 @@ enum LookKind {
     Folder,
 }
 
-/// So many looks are under way at most: a server has to answer each of them within T/6, and callers'
-/// requests stand behind them.
+/// So many looks are under way at most: a server has to answer each of them within T/6, and
+/// callers' requests stand behind them.
 const AT_ONCE: usize = 8;
 
 #[derive(Default)]

@@ -1,5 +1,5 @@
-//! The surroundings of the machine in tests, benches and fuzz targets: the event loop and the generation,
-//! without threads, sockets or a network, and a clock that only the test moves.
+//! The surroundings of the machine in tests, benches and fuzz targets: the event loop and the
+//! generation, without threads, sockets or a network, and a clock that only the test moves.
 #![cfg_attr(not(test), allow(dead_code))] // fuzz targets and benches need a part of it
 
 use super::*;

@@ -64,13 +64,13 @@ impl Session {
 /// A read is sent again after a lost connection, until there is an answer or the time is over.
 ///
 /// A write is sent once, because the second could do what nobody asked for: it could find the node
-/// of the first, or delete the node that somebody has made since. If it was sent and no answer came,
-/// the call ends with [`Error::Unavailable`] of the cause [`ConnectionLost`] or [`Deadline`], or
-/// with [`Error::Cancelled`] if it was cancelled. Then the write may have been done, or may be done
-/// yet, also after a read of this session has shown that it was not done: it may be on its way still.
-/// So look whether it was done, and write with a `version` where that matters. A write that
-/// certainly was not sent is tried again as a read is; with the causes [`Outage`] and [`NoProgress`]
-/// it was never sent.
+/// of the first, or delete the node that somebody has made since. If it was sent and no answer
+/// came, the call ends with [`Error::Unavailable`] of the cause [`ConnectionLost`] or [`Deadline`],
+/// or with [`Error::Cancelled`] if it was cancelled. Then the write may have been done, or may be
+/// done yet, also after a read of this session has shown that it was not done: it may be on its way
+/// still. So look whether it was done, and write with a `version` where that matters. A write that
+/// certainly was not sent is tried again as a read is; with the causes [`Outage`] and
+/// [`NoProgress`] it was never sent.
 ///
 /// # Which state a read shows
 ///

@@ -100,9 +100,9 @@ impl Requests {
     ///
     /// # Errors
     ///
-    /// [`Error::MultiRefused`] names the first operation that the server refused, with the error that
-    /// it would have alone. Nothing was done then. A multi is a write: see [`Requests`] for what an
-    /// outage means to it, and for the errors of all calls.
+    /// [`Error::MultiRefused`] names the first operation that the server refused, with the error
+    /// that it would have alone. Nothing was done then. A multi is a write: see [`Requests`] for
+    /// what an outage means to it, and for the errors of all calls.
     pub fn multi(&self, operations: &[Op<'_>]) -> Result<Vec<OpOutcome>> {
         let paths = operations.iter().map(|operation| match operation {
             Op::Create { path, mode, .. } => self.to_create(path, *mode),

@@ -192,8 +192,8 @@ fn the_limits_of_a_call_are_kept_in_an_outage() {
     assert_eq!(cancelled.hold(NODE, b"", &zk_session::Acl::Open).map(drop), error);
 }
 
-/// The server takes the request and does not answer. The watch that is given up so tells nothing, and
-/// the node that may have been made is deleted.
+/// The server takes the request and does not answer. The watch that is given up so tells nothing,
+/// and the node that may have been made is deleted.
 fn the_limits_of_a_call_are_kept_when_the_answer_does_not_come() {
     let mut scene = Scene::new();
     let within = scene.session.requests().within(Duration::from_millis(200));

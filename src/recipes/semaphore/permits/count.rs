@@ -120,9 +120,9 @@ impl Count {
     /// Writes the number. False: the data belongs to somebody else.
     ///
     /// It is written also if it is there already. An earlier write of this session may have got no
-    /// answer, and may still be done (zk-session's `machine/removal.rs` says how). Each write gives the
-    /// node another version, and the late write, which names the version before, is refused then.
-    /// Otherwise the number would change again behind a call that was acknowledged.
+    /// answer, and may still be done (zk-session's `machine/removal.rs` says how). Each write gives
+    /// the node another version, and the late write, which names the version before, is refused
+    /// then. Otherwise the number would change again behind a call that was acknowledged.
     pub(super) fn set(
         &self,
         generation: &Generation,

@@ -335,8 +335,8 @@ fn no_node_is_watched_any_more_when_the_session_has_ended() {
     rig.sends_nothing();
 }
 
-/// All looks are due on a new connection. A server that takes its time for each would have to answer
-/// the last one in T/6, too.
+/// All looks are due on a new connection. A server that takes its time for each would have to
+/// answer the last one in T/6, too.
 #[test]
 fn few_looks_are_under_way_at_once_however_many_are_due() {
     let mut rig = Rig::up();
