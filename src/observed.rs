@@ -1,7 +1,6 @@
 //! Only in the simulation: what its observer sees of the locks from outside of all processes: each
 //! held node from its grant to its release. What it sees of a session is in the session's crate.
 
-use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::session::ZkSession;
 use zk_session::clock::BootTime;
 use zk_session::generation::Generation;
 use zk_session::lease::node::LeasedNode;
-use zk_session::observed;
+use zk_session::observed::{self, Hook};
 pub use zk_session::observed::{Kept, News as SessionNews, watch as watch_sessions};
 
 /// One held node, by weak references only, so that the observer keeps nothing alive.
@@ -46,24 +45,17 @@ pub enum News {
     Released(Observed),
 }
 
-type Watcher = Box<dyn Fn(News)>;
-
 thread_local! {
-    static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
+    static NEWS: Hook<News> = Hook::default();
 }
 
-/// From now on `watcher` is called at each change, on the thread that makes the change. It must not
-/// block.
+/// From now on `watcher` is called at each change, as [`Hook::set`] says.
 pub fn watch(watcher: impl Fn(News) + 'static) {
-    WATCHER.with(|current| *current.borrow_mut() = Some(Box::new(watcher)));
+    NEWS.with(|hook| hook.set(watcher));
 }
 
 pub(crate) fn notify(news: impl FnOnce() -> News) {
-    WATCHER.with(|watcher| {
-        if let Some(watcher) = &*watcher.borrow() {
-            watcher(news());
-        }
-    });
+    NEWS.with(|hook| hook.notify(news));
 }
 
 impl Observed {

@@ -5,8 +5,8 @@ use zk_mutex::zk_session::{Acl, Error, Result, Stat};
 
 use crate::exit::Failure;
 
-/// Lets the session's server catch up with the leader. What is read after this on the session is not
-/// of the time before.
+/// Lets the session's server catch up with the leader. Later reads of the session then show all
+/// that was done before this call.
 pub fn catch_up(session: &ZkSession) -> Result<(), Failure> {
     Ok(session.zookeeper().requests().sync()?)
 }

@@ -1,9 +1,10 @@
 //! The core of a session: it makes one generation after the other, keeps the session's state, and
 //! notifies observers, subscribers and waiting calls of each change.
 //!
-//! `Session` and the calls on locks use it from their own threads. The supervisor's thread makes
-//! a new generation when one is lost, and ends leases in time. `close` must return in time whatever
-//! the network does, and no guard may be valid when the server can hear of it.
+//! `Session`, and what is built on it, use it from the threads of the application. The supervisor's
+//! thread makes a new generation when one is lost, and ends leases in time. `close` must return in
+//! time whatever the network does, and nothing may be held any more when the server can hear of
+//! it.
 
 use std::convert::Infallible;
 use std::result::Result as StdResult;

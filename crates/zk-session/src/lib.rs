@@ -8,17 +8,14 @@ pub mod logging; // comes first: the other modules use its macros
 
 #[doc(hidden)]
 pub mod acl;
-#[doc(hidden)]
-pub mod builder;
+mod builder;
 mod callbacks;
 #[doc(hidden)]
 pub mod cancel;
 #[doc(hidden)]
 pub mod clock;
-#[doc(hidden)]
-pub mod connect_string;
-#[doc(hidden)]
-pub mod connection;
+mod connect_string;
+mod connection;
 #[doc(hidden)]
 pub mod core;
 #[doc(hidden)]
@@ -30,8 +27,7 @@ pub mod event;
 pub mod fuzz;
 #[doc(hidden)]
 pub mod generation;
-#[doc(hidden)]
-pub mod hold;
+mod hold;
 #[doc(hidden)]
 pub mod lease;
 #[doc(hidden)]
@@ -56,8 +52,7 @@ pub mod raw;
 pub mod requests;
 #[doc(hidden)]
 pub mod retry;
-#[doc(hidden)]
-pub mod session;
+mod session;
 mod sight;
 #[doc(hidden)]
 pub mod signal;

@@ -21,24 +21,43 @@ pub enum News {
     },
 }
 
-type Watcher = Box<dyn Fn(News)>;
+type Watcher<N> = Box<dyn Fn(N)>;
 
-thread_local! {
-    static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
+/// Where the news of one kind goes: the observer's function, if there is one.
+pub struct Hook<N>(RefCell<Option<Watcher<N>>>);
+
+impl<N> Default for Hook<N> {
+    fn default() -> Self {
+        Hook(RefCell::new(None))
+    }
 }
 
-/// From now on `watcher` is called at each change, on the thread that makes the change. It must not
-/// block.
+impl<N> Hook<N> {
+    /// From now on `watcher` is called at each change, on the thread that makes the change. It must
+    /// not block.
+    pub fn set(&self, watcher: impl Fn(N) + 'static) {
+        *self.0.borrow_mut() = Some(Box::new(watcher));
+    }
+
+    /// Calls the function with this news.
+    pub fn notify(&self, news: impl FnOnce() -> N) {
+        if let Some(watcher) = &*self.0.borrow() {
+            watcher(news());
+        }
+    }
+}
+
+thread_local! {
+    static NEWS: Hook<News> = Hook::default();
+}
+
+/// From now on `watcher` is called at each change, as [`Hook::set`] says.
 pub fn watch(watcher: impl Fn(News) + 'static) {
-    WATCHER.with(|current| *current.borrow_mut() = Some(Box::new(watcher)));
+    NEWS.with(|hook| hook.set(watcher));
 }
 
 pub(crate) fn notify(news: impl FnOnce() -> News) {
-    WATCHER.with(|watcher| {
-        if let Some(watcher) = &*watcher.borrow() {
-            watcher(news());
-        }
-    });
+    NEWS.with(|hook| hook.notify(news));
 }
 
 /// What a session keeps in memory.

@@ -180,15 +180,23 @@ impl Requests {
                 let process = core.process().clone();
                 let weak = Arc::downgrade(&generation);
                 let watch = Watch { teller, events, generation: weak, number, process };
-                // Each look is answered in this time, or the connection is given up.
-                match limit.or_after(generation.operation_timeout()).recv(&is_set) {
-                    Ended::Got(Ok(())) => return Ok(watch),
-                    Ended::Got(Err(code)) => return Err(failed(CallError::of_code(code))),
-                    Ended::Cancelled => return Err(failed(CallError::Cancelled)),
-                    Ended::Deadline if limit.is_past() => {
-                        return Err(failed(CallError::Deadline));
+                loop {
+                    match limit.or_after(generation.operation_timeout()).recv(&is_set) {
+                        Ended::Got(Ok(())) => return Ok(watch),
+                        Ended::Got(Err(code)) => return Err(failed(CallError::of_code(code))),
+                        Ended::Cancelled => return Err(failed(CallError::Cancelled)),
+                        Ended::Disconnected => break,
+                        Ended::Deadline if limit.is_past() => {
+                            return Err(failed(CallError::Deadline));
+                        }
+                        Ended::Deadline => {}
                     }
-                    Ended::Deadline | Ended::Disconnected => {}
+                    // The connection was lost, or many looks are due before this one, which keeps
+                    // its place among them as long as the session lives.
+                    core.failed(&retry);
+                    if core.connected(OP, path, &limit, &retry)?.number != generation.number {
+                        break;
+                    }
                 }
             }
             core.failed(&retry);

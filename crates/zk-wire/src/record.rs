@@ -81,7 +81,8 @@ pub struct Stat {
     /// The transaction that made the node. No other node ever has this number together with the
     /// same path, so the two together name a node for good.
     pub czxid: i64,
-    /// The transaction that last changed its data; at first the one that made the node.
+    /// The last transaction that changed the node's data. Before the first change it is the
+    /// transaction that made the node.
     pub mzxid: i64,
     /// When it was made: milliseconds since 1970, by the server's clock.
     pub ctime: i64,
