@@ -38,8 +38,8 @@ fn main() -> Result<()> {
 /// Waits until all members have come. This one has come until the result is dropped or lost.
 fn enter(session: &Session, barrier: &str, name: &str) -> Result<Ephemeral> {
     let (zk, open) = (session.requests(), format!("{barrier}/open"));
-    let opened = session.watch(&open, Watched::Node)?; // before the node is read
-    let member = session.hold(&format!("{barrier}/{name}-"), b"", &Acl::Open)?;
+    let opened = session.requests().watch(&open, Watched::Node)?; // before the node is read
+    let member = session.requests().hold(&format!("{barrier}/{name}-"), b"", &Acl::Open)?;
     // A listing behind our own create shows all that were made before it: the last one sees all.
     // The node `open` stays, since the first to pass may be gone before the others look.
     let nodes = zk.children(barrier)?;

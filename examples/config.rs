@@ -14,7 +14,7 @@ const VERSIONS: [&str; 3] = ["colour = red", "colour = green", "colour = blue"];
 fn main() -> Result<()> {
     let server = common::server()?;
     let service = Session::connect(&server)?;
-    let watch = service.watch(NODE, Watched::Node)?; // before the node is read
+    let watch = service.requests().watch(NODE, Watched::Node)?; // before the node is read
     let operator = thread::spawn(move || edit(&server));
     let zk = service.requests().within(Duration::from_secs(10));
     loop {

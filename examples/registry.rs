@@ -16,9 +16,9 @@ fn main() -> Result<()> {
     let [first, second, client] = [(); 3].map(|()| Session::connect(&server));
     let (first, second, client) = (first?, second?, client?); // as if each were a host
     // An instance is there as long as this value, and no longer than its session lives.
-    let web = first.hold(&format!("{FOLDER}/web-"), b"10.0.0.1:80", &Acl::Open)?;
+    let web = first.requests().hold(&format!("{FOLDER}/web-"), b"10.0.0.1:80", &Acl::Open)?;
 
-    let instances = client.watch(FOLDER, Watched::Children)?; // before they are listed
+    let instances = client.requests().watch(FOLDER, Watched::Children)?; // before they are listed
     let list = |expected: usize| -> Result<Vec<String>> {
         let requests = client.requests().within(SOON);
         loop {
@@ -37,7 +37,7 @@ fn main() -> Result<()> {
     };
     let alone = list(1)?;
     assert!(web.path().ends_with(&alone[0]) && web.is_held());
-    let other = second.hold(&format!("{FOLDER}/web-"), b"10.0.0.2:80", &Acl::Open)?;
+    let other = second.requests().hold(&format!("{FOLDER}/web-"), b"10.0.0.2:80", &Acl::Open)?;
     assert!(list(2)?.iter().any(|name| other.path().ends_with(name)));
     second.close()?; // its instance goes with it
     assert!(!other.is_held());

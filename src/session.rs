@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::observer::{EventQueue, Observer, Observers};
 use zk_session::core::Core;
 use zk_session::world::Receiver;
-use zk_session::{Builder, RetryPolicy, Session, SessionEvent, SessionState, SessionStats};
+use zk_session::{Config, RetryPolicy, Session, SessionEvent, SessionState, SessionStats};
 
 /// A supervised ZooKeeper session, in which locks are made and held.
 ///
@@ -77,7 +77,7 @@ impl ZkSession {
 
     /// A builder for a session with other settings.
     pub fn builder(connect_string: impl Into<String>) -> SessionBuilder {
-        SessionBuilder { session: Session::builder(connect_string), observers: Observers::new() }
+        SessionBuilder { config: Config::new(connect_string), observers: Observers::new() }
     }
 
     /// The session as a client of ZooKeeper: for an application that reads and writes nodes of its
@@ -109,31 +109,31 @@ impl ZkSession {
 
     /// The current state of the session.
     pub fn state(&self) -> SessionState {
-        self.session.state()
+        self.session.status().state
     }
 
     /// The session's id at the server; `None` while there is no session.
     pub fn session_id(&self) -> Option<i64> {
-        self.session.session_id()
+        self.session.status().session_id
     }
 
     /// The negotiated session timeout; the requested timeout while there is no session. When the
     /// session moves to another server, the timeout may become shorter, but never longer. A new
     /// session has a timeout of its own.
     pub fn timeout(&self) -> Duration {
-        self.session.timeout()
+        self.session.status().timeout
     }
 
     /// How long the lease of the session still lasts: for this time no server can expire the
     /// session, as the servers' answers show; see [`Held`](crate::Held). The lease is renewed in
     /// the background only while a guard exists.
     pub fn lease_remaining(&self) -> Duration {
-        self.session.lease_remaining()
+        self.session.status().lease_remaining
     }
 
     /// What the session has counted so far: sessions, lost connections, losses. Costs nothing.
     pub fn stats(&self) -> SessionStats {
-        self.session.stats()
+        self.session.status().stats
     }
 
     /// A channel of the session's events from now on.
@@ -181,7 +181,7 @@ impl fmt::Debug for ZkSession {
 /// The settings of a new session. [`ZkSession::builder`] makes this builder.
 #[must_use = "nothing happens until connect() or connect_in_background() is called"]
 pub struct SessionBuilder {
-    session: Builder,
+    config: Config,
     observers: Observers,
 }
 
@@ -189,14 +189,14 @@ impl SessionBuilder {
     /// The session timeout to request; default 30 s. The server grants a timeout within its own
     /// bounds (by default 2 to 20 of its ticks); see [`ZkSession::timeout`].
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
-        self.session = self.session.session_timeout(timeout);
+        self.config.session_timeout = timeout;
         self
     }
 
     /// How long [`connect`](Self::connect) tries; default 10 s. One attempt at a host takes only a
     /// part of this time.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.session = self.session.connect_timeout(timeout);
+        self.config.connect_timeout = timeout;
         self
     }
 
@@ -204,7 +204,7 @@ impl SessionBuilder {
     /// are presented anew on every connection, before anything else. Credentials of the scheme
     /// `digest` without a colon are refused by [`connect`](Self::connect).
     pub fn auth(mut self, scheme: impl Into<String>, credentials: impl Into<Vec<u8>>) -> Self {
-        self.session = self.session.auth(scheme, credentials);
+        self.config.auth.push((scheme.into(), credentials.into()));
         self
     }
 
@@ -216,14 +216,14 @@ impl SessionBuilder {
     /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) at once.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: crate::TlsConfig) -> Self {
-        self.session = self.session.tls(tls);
+        self.config.tls = Some(tls);
         self
     }
 
     /// How the session comes back after an outage and how long calls wait for that; see
     /// [`RetryPolicy`].
     pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
-        self.session = self.session.retry_policy(policy);
+        self.config.retry_policy = policy;
         self
     }
 
@@ -260,7 +260,7 @@ impl SessionBuilder {
     /// connection renews the lease, so the session connects anew often. A warning in the log says
     /// so.
     pub fn server_tick(mut self, tick: Duration) -> Self {
-        self.session = self.session.server_tick(tick);
+        self.config.server_tick = Some(tick);
         self
     }
 
@@ -283,7 +283,7 @@ impl SessionBuilder {
     /// servers could resume when the quorum is back. Its waiters lose their places in the queue
     /// then. So give a time that is longer than the outages which a session should survive.
     pub fn after_data_loss(mut self, wait: Duration) -> Self {
-        self.session = self.session.after_data_loss(wait);
+        self.config.after_data_loss = Some(wait);
         self
     }
 
@@ -293,7 +293,7 @@ impl SessionBuilder {
     /// mistake: the connect string is mistyped, or names another ensemble. Then no other process
     /// uses the same locks. Without a chroot in the connect string this changes nothing.
     pub fn require_chroot(mut self) -> Self {
-        self.session = self.session.require_chroot();
+        self.config.require_chroot = true;
         self
     }
 
@@ -308,7 +308,8 @@ impl SessionBuilder {
     /// timeout; it names each host with the reason. [`Error::Auth`](crate::Error::Auth) when a
     /// server refused the credentials.
     pub fn connect(self) -> Result<ZkSession> {
-        self.start(Builder::connect)
+        let ZkSession { session, events } = self.connect_in_background()?;
+        Ok(ZkSession { session: session.awaited()?, events })
     }
 
     /// A session at once, which connects in the background: a service can start before its
@@ -343,19 +344,13 @@ impl SessionBuilder {
     /// from [`connect`](Self::connect).
     /// [`Error::Unavailable`](crate::Error::Unavailable) when this machine gives no thread.
     pub fn connect_in_background(self) -> Result<ZkSession> {
-        self.start(Builder::connect_in_background)
-    }
-
-    fn start(
-        self,
-        connect: impl FnOnce(Builder) -> zk_session::Result<Session>,
-    ) -> Result<ZkSession> {
-        if self.observers.is_empty() {
-            return Ok(ZkSession { session: connect(self.session)?, events: None });
-        }
-        let (events, inbox) = EventQueue::new();
-        let observing = events.clone().observing(inbox, self.observers);
-        let session = connect(self.session.observed_by(observing))?;
-        Ok(ZkSession { session, events: Some(events) })
+        let (events, observing) = if self.observers.is_empty() {
+            (None, None)
+        } else {
+            let (events, inbox) = EventQueue::new();
+            (Some(events.clone()), Some(events.observing(inbox, self.observers)))
+        };
+        let session = Session::start(self.config, observing)?;
+        Ok(ZkSession { session, events })
     }
 }

@@ -19,7 +19,7 @@ pub(crate) mod snapshot;
 pub(crate) mod tally;
 
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(crate) use self::held_node::{EndBy, HeldNode, NewNode, Release};
 use self::held_state::REVOKE_MESSAGE;
@@ -90,7 +90,9 @@ pub struct Contender {
 
 impl Contender {
     pub(crate) fn of(name: &str, reads: bool, sequence: i64, node: Node) -> Self {
-        let (session_id, created) = (node.stat.owner, node.created());
+        let session_id = node.stat.owner;
+        let since = Duration::from_millis(u64::try_from(node.stat.ctime).unwrap_or(0));
+        let created = UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH);
         Contender { name: name.to_owned(), reads, sequence, data: node.data, session_id, created }
     }
 

@@ -1,7 +1,7 @@
 //! Plain reads and deletes, by the requests of the session.
 
 use zk_mutex::ZkSession;
-use zk_mutex::zk_session::{Acl, Error, Result, Stat};
+use zk_mutex::zk_session::{AclEntry, Error, Result, Stat};
 
 use crate::exit::Failure;
 
@@ -22,8 +22,8 @@ pub fn children(session: &ZkSession, path: &str) -> Result<Option<Vec<String>>, 
     found(session.zookeeper().requests().children(path))
 }
 
-pub fn acl(session: &ZkSession, path: &str) -> Result<Option<Acl>, Failure> {
-    Ok(found(session.zookeeper().requests().acl(path))?.map(|(acl, _)| acl))
+pub fn acl(session: &ZkSession, path: &str) -> Result<Option<Vec<AclEntry>>, Failure> {
+    Ok(found(session.zookeeper().requests().acl(path))?.map(|(entries, _)| entries))
 }
 
 /// Deletes a node of this version; false if there is no node, or a node of another version.

@@ -17,19 +17,19 @@ pub enum Acl {
     #[default]
     Open,
     /// Only clients with the credentials of this session may do anything (`CREATOR_ALL_ACL`). The
-    /// session needs credentials ([`Builder::auth`](crate::Builder::auth)) or a certificate.
+    /// session needs credentials ([`Config::auth`](crate::Config::auth)) or a certificate.
     CreatorAll,
     /// These entries.
     ///
     /// The server refuses a list that is empty, or has an entry of an unknown scheme, or has an
-    /// entry of the scheme `auth` if the session has no [`auth`](crate::Builder::auth).
+    /// entry of the scheme `auth` if the session has no [`auth`](crate::Config::auth).
     ///
     /// ```
     /// use zk_session::{Acl, AclEntry, Permissions};
     ///
     /// let acl = Acl::Custom(vec![
-    ///     AclEntry::new(Permissions::ALL, "auth", ""),
-    ///     AclEntry::new(Permissions::READ, "ip", "10.0.0.0/8"), // operators may read
+    ///     AclEntry { permissions: Permissions::ALL, scheme: "auth".into(), id: "".into() },
+    ///     AclEntry { permissions: Permissions::READ, scheme: "ip".into(), id: "10.0.0.0/8".into() }, // operators may read
     /// ]);
     /// ```
     Custom(Vec<AclEntry>),
@@ -37,7 +37,6 @@ pub enum Acl {
 
 /// One entry of an access control list: the clients with this identity may do this.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub struct AclEntry {
     /// What the clients may do.
     pub permissions: Permissions,
@@ -46,13 +45,6 @@ pub struct AclEntry {
     pub scheme: String,
     /// The identity, in the form that the scheme has for it.
     pub id: String,
-}
-
-impl AclEntry {
-    /// The clients with this identity may do this. See [`Acl::Custom`] for an example.
-    pub fn new(permissions: Permissions, scheme: impl Into<String>, id: impl Into<String>) -> Self {
-        AclEntry { permissions, scheme: scheme.into(), id: id.into() }
-    }
 }
 
 /// What an [`AclEntry`] allows. `|` puts permissions together:
@@ -73,18 +65,6 @@ impl Permissions {
     pub const ADMIN: Permissions = Permissions(16);
     /// All of these.
     pub const ALL: Permissions = Permissions(31);
-
-    /// Whether all of `other` are among these.
-    ///
-    /// ```
-    /// use zk_session::Permissions;
-    ///
-    /// let some = Permissions::READ | Permissions::WRITE;
-    /// assert!(some.contains(Permissions::READ) && !some.contains(Permissions::ALL));
-    /// ```
-    pub fn contains(self, other: Permissions) -> bool {
-        self.0 & other.0 == other.0
-    }
 }
 
 impl BitOr for Permissions {
@@ -125,34 +105,6 @@ impl Acl {
         }
     }
 
-    /// Reads the list from an answer. Permissions that this crate does not know are left out.
-    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
-        // Four bytes for the permissions, and four for the length of each string.
-        let entries = (0..r.count(12)?).map(|_| {
-            let permissions = Permissions(r.i32()?.to_be_bytes()[3] & Permissions::ALL.0);
-            Ok(AclEntry::new(permissions, r.string()?, r.string()?))
-        });
-        let entries = entries.collect::<Result<Vec<_>, _>>()?;
-        Ok(if entries == Acl::Open.entries() { Acl::Open } else { Acl::Custom(entries) })
-    }
-
-    /// The entries of the list, as the server gets them.
-    ///
-    /// ```
-    /// use zk_session::{Acl, Permissions};
-    ///
-    /// let entries = Acl::Open.entries();
-    /// assert_eq!(entries[0].permissions, Permissions::ALL);
-    /// assert_eq!((entries[0].scheme.as_str(), entries[0].id.as_str()), ("world", "anyone"));
-    /// ```
-    pub fn entries(&self) -> Vec<AclEntry> {
-        match self {
-            Acl::Open => vec![AclEntry::new(Permissions::ALL, "world", "anyone")],
-            Acl::CreatorAll => vec![AclEntry::new(Permissions::ALL, "auth", "")],
-            Acl::Custom(entries) => entries.clone(),
-        }
-    }
-
     /// How many bytes of a request the list takes.
     #[doc(hidden)]
     pub fn encoded_len(&self) -> usize {
@@ -160,10 +112,22 @@ impl Acl {
     }
 }
 
+impl AclEntry {
+    /// Reads a list from an answer. Permissions that this crate does not know are left out.
+    pub(super) fn decode_list(r: &mut Reader<'_>) -> Result<Vec<Self>, Malformed> {
+        // Four bytes for the permissions, and four for the length of each string.
+        let entries = (0..r.count(12)?).map(|_| {
+            let permissions = Permissions(r.i32()?.to_be_bytes()[3] & Permissions::ALL.0);
+            let (scheme, id) = (r.string()?.to_owned(), r.string()?.to_owned());
+            Ok(AclEntry { permissions, scheme, id })
+        });
+        entries.collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zk_wire::record::Reader;
 
     #[test]
     fn custom_entries_go_out_as_they_are() {
@@ -179,7 +143,11 @@ mod tests {
             let mut permissions = chosen.next().unwrap();
             chosen.for_each(|one| permissions |= one);
             assert_eq!(permissions == Permissions::ALL, number == 31);
-            let acl = Acl::Custom(vec![AclEntry::new(permissions, "ip", "10.0.0.1")]);
+            let acl = Acl::Custom(vec![AclEntry {
+                permissions: permissions,
+                scheme: "ip".into(),
+                id: "10.0.0.1".into(),
+            }]);
             let frame = acl.encode(Writer::bare()).frame();
             let mut r = Reader::new(&frame[4..]);
             let entry = (r.i32(), r.i32(), r.string(), r.string());
@@ -191,25 +159,29 @@ mod tests {
 
     #[test]
     fn a_list_of_an_answer_is_read_as_it_was_written() {
+        let entry = |permissions, scheme: &str, id: &str| AclEntry {
+            permissions,
+            scheme: scheme.to_owned(),
+            id: id.to_owned(),
+        };
         let some = Permissions::CREATE | Permissions::READ;
-        let two = vec![AclEntry::new(some, "ip", "10.0.0.1"), AclEntry::new(some, "digest", "a:b")];
-        let open = Acl::Custom(Acl::Open.entries());
+        let two = vec![entry(some, "ip", "10.0.0.1"), entry(some, "digest", "a:b")];
         for (acl, wanted) in [
-            (Acl::Open, Acl::Open),
-            (open, Acl::Open),
-            (Acl::Custom(two.clone()), Acl::Custom(two)),
-            (Acl::CreatorAll, Acl::Custom(Acl::CreatorAll.entries())),
-            (Acl::Custom(Vec::new()), Acl::Custom(Vec::new())),
+            (Acl::Open, vec![entry(Permissions::ALL, "world", "anyone")]),
+            (Acl::Custom(two.clone()), two),
+            (Acl::CreatorAll, vec![entry(Permissions::ALL, "auth", "")]),
+            (Acl::Custom(Vec::new()), Vec::new()),
         ] {
             let bytes = acl.encode(Writer::bare()).body();
-            assert_eq!(Acl::decode(&mut Reader::new(&bytes)), Ok(wanted));
-            assert!(Acl::decode(&mut Reader::new(&bytes[..bytes.len() - 1])).is_err());
+            assert_eq!(AclEntry::decode_list(&mut Reader::new(&bytes)), Ok(wanted));
+            assert!(AclEntry::decode_list(&mut Reader::new(&bytes[..bytes.len() - 1])).is_err());
         }
         // A later server may know more permissions.
         let bytes = Writer::bare().i32(1).i32(-1).buffer(b"world").buffer(b"anyone").body();
-        assert_eq!(Acl::decode(&mut Reader::new(&bytes)), Ok(Acl::Open));
+        let all = vec![entry(Permissions::ALL, "world", "anyone")];
+        assert_eq!(AclEntry::decode_list(&mut Reader::new(&bytes)), Ok(all));
         let many = Writer::bare().i32(i32::MAX).body();
-        assert!(Acl::decode(&mut Reader::new(&many)).is_err());
+        assert!(AclEntry::decode_list(&mut Reader::new(&many)).is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::result::Result as StdResult;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::config::Config;
 use super::connect_string::ConnectString;
 use super::connection::Dialling;
 use super::event::{Notice, Observing, SessionEvent, SessionState, Subscribers, Tell};
@@ -18,8 +19,8 @@ use super::generation::{CallError, Chroot, Generation, OfCore, operation_timeout
 use super::lease;
 use super::notifier::{LazyRegistration, WatchRegistry};
 use super::parents::Parents;
-use super::retry::{Retry, RetryPolicy};
-use super::stats::SessionStats;
+use super::retry::Retry;
+use super::status::{SessionStats, Status};
 use super::tls::TlsConfig;
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, Hosts, LossReason, Result};
@@ -63,17 +64,6 @@ const LEAST_LOOK: Duration = Duration::from_millis(100);
 
 /// When an outage has lasted for this long, the log says what each host answers.
 const REPORT_OUTAGE_AFTER: Duration = Duration::from_secs(10);
-
-pub(crate) struct Config {
-    pub(crate) timeout: Duration,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) auth: Vec<(String, Vec<u8>)>,
-    pub(crate) retry: RetryPolicy,
-    pub(crate) tick: Option<Duration>,
-    pub(crate) tls: Option<TlsConfig>,
-    pub(crate) after_data_loss: Option<Duration>,
-    pub(crate) requires_chroot: bool,
-}
 
 /// The number of the next session of this process.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
@@ -143,7 +133,7 @@ impl Core {
         let (supervisor, inbox) = unbounded();
         let (alive, threads) = bounded(0);
         let (tell, observer) = observing.map(|of| (Arc::new(of.tell), of.run)).unzip();
-        let requires_chroot = config.requires_chroot && !ensemble.chroot.is_empty();
+        let requires_chroot = config.require_chroot && !ensemble.chroot.is_empty();
         let core = Arc::new(Core {
             process,
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -240,9 +230,13 @@ impl Core {
     }
 
     /// The negotiated session timeout; the requested one while there is no session.
-    pub(crate) fn timeout(&self) -> Duration {
-        let granted = self.generation().map(|generation| generation.timeout());
-        granted.filter(|timeout| !timeout.is_zero()).unwrap_or(self.config.timeout)
+    fn timeout(&self) -> Duration {
+        self.timeout_of(self.generation().as_deref())
+    }
+
+    fn timeout_of(&self, current: Option<&Generation>) -> Duration {
+        let granted = current.map(Generation::timeout).filter(|timeout| !timeout.is_zero());
+        granted.unwrap_or(self.config.session_timeout)
     }
 
     /// How long one step of a call may take: a request with its answer, or a call that tries once.
@@ -250,11 +244,27 @@ impl Core {
         operation_timeout(self.timeout())
     }
 
-    pub(super) fn stats(&self) -> SessionStats {
-        if self.process.is_forked() {
-            return SessionStats::default();
+    /// How long `connect` waits.
+    pub(super) fn connect_timeout(&self) -> Duration {
+        self.config.connect_timeout
+    }
+
+    pub fn status(&self) -> Status {
+        let (state, current, stats) = if self.process.is_forked() {
+            (SessionState::Closed, None, SessionStats::default())
+        } else {
+            let now = self.state.lock();
+            (now.state, now.current.clone(), now.stats)
+        };
+        let timeout = self.timeout_of(current.as_deref());
+        let remaining = |generation: &Generation| generation.lease.remaining(BootTime::now());
+        Status {
+            state,
+            session_id: current.as_deref().and_then(Generation::session_id),
+            timeout,
+            lease_remaining: current.as_deref().map_or(Duration::ZERO, remaining),
+            stats,
         }
-        self.state.lock().stats
     }
 
     pub(super) fn subscribe(&self) -> Receiver<SessionEvent> {
@@ -280,7 +290,7 @@ impl Core {
         retry: &Retry,
     ) -> Result<Arc<Generation>> {
         self.process.check(op, path)?;
-        let policy = &self.config.retry;
+        let policy = &self.config.retry_policy;
         let mut changes = LazyRegistration::new(&self.changes, ());
         loop {
             let now = Instant::now();
@@ -380,14 +390,14 @@ impl Core {
         // The dialer also tries this often when it resumes a live session.
         let longest =
             self.generation().map_or(Duration::MAX, |generation| generation.timeout() / 8);
-        retry.failed(&self.config.retry, longest);
+        retry.failed(&self.config.retry_policy, longest);
     }
 
     /// If an enduring call has made no progress for so long that another call would have ended: the
     /// cause with which that call would have ended. `None` during an outage, which the session's
     /// events report.
     pub fn overdue(&self, retry: &Retry) -> Option<Cause> {
-        let longest = self.config.retry.max_elapsed;
+        let longest = self.config.retry_policy.max_elapsed;
         let since = retry.failing_since().filter(|since| since.elapsed() >= longest);
         since.filter(|_| self.state() == SessionState::Connected)?;
         Some(Cause::NoProgress(longest))
@@ -399,7 +409,7 @@ impl Core {
     pub fn outage_limit(&self, begun: Instant) -> StdResult<Option<Instant>, Cause> {
         let now = Instant::now();
         let Some(down_since) = self.state.lock().down_since else {
-            return Ok(now.checked_add(self.config.retry.max_elapsed.max(LEAST_LOOK)));
+            return Ok(now.checked_add(self.config.retry_policy.max_elapsed.max(LEAST_LOOK)));
         };
         let spent = self.spent_at(down_since.max(begun));
         if spent.is_some_and(|spent| now >= spent) {
@@ -411,7 +421,7 @@ impl Core {
     /// Until when the retry policy lets a call go on that makes no progress from `begun` on; `None`
     /// if the clock cannot express it.
     pub fn spent_at(&self, begun: Instant) -> Option<Instant> {
-        begun.checked_add(self.config.retry.max_elapsed)
+        begun.checked_add(self.config.retry_policy.max_elapsed)
     }
 
     /// Why each host of the connect string gave no session, as far as it is known.
@@ -489,7 +499,7 @@ impl Core {
                             "no session can be made, this machine gave no {reason}; trying again"
                         );
                         failures += 1;
-                        Some(Instant::now() + self.config.retry.pause(failures))
+                        Some(Instant::now() + self.config.retry_policy.pause(failures))
                     }
                 };
             }
@@ -527,7 +537,7 @@ impl Core {
                         let pause = if failures == 0 {
                             Duration::ZERO
                         } else {
-                            self.config.retry.pause(failures)
+                            self.config.retry_policy.pause(failures)
                         };
                         start_at = Some(Instant::now() + pause);
                     }
@@ -606,19 +616,19 @@ impl Core {
         self.changes.notify(&(), true);
         let hosts = u32::try_from(self.ensemble.hosts.len()).unwrap_or(u32::MAX);
         let settings = MachineConfig {
-            timeout: config.timeout,
-            attempt: operation_timeout(config.timeout)
+            timeout: config.session_timeout,
+            attempt: operation_timeout(config.session_timeout)
                 .max(MIN_ATTEMPT)
                 .min(config.connect_timeout / hosts.saturating_add(1)),
             auth: config.auth.clone(),
-            tick: config.tick,
+            tick: config.server_tick,
             is_observed: self.tell.is_some(),
             after_data_loss: config.after_data_loss,
             noop: noop(self.chroot(), &new_uuid().to_string()),
         };
         let (supervisor, woken) = (self.supervisor.clone(), self.supervisor.clone());
         let of_core = OfCore {
-            chroot: Chroot { path: self.chroot().into(), is_required: config.requires_chroot },
+            chroot: Chroot { path: self.chroot().into(), is_required: config.require_chroot },
             parents: self.parents.clone(),
             tell: self.tell.clone(),
             report: Box::new(move |event| {
@@ -628,7 +638,7 @@ impl Core {
         };
         let dialling = Dialling {
             hosts: self.ensemble.hosts.clone(),
-            policy: config.retry,
+            policy: config.retry_policy,
             tls: config.tls.clone(),
         };
         let generation = Generation::start(number, settings, dialling, of_core, alive)

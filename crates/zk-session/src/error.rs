@@ -32,7 +32,7 @@ pub enum Error {
         waited: Duration,
     },
     /// The server refused the credentials given with
-    /// [`Builder::auth`](crate::Builder::auth).
+    /// [`Config::auth`](crate::Config::auth).
     Auth {
         /// The operation that failed.
         op: &'static str,

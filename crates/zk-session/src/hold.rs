@@ -17,14 +17,13 @@ use crate::path::full_path;
 use crate::requests::Requests;
 use crate::requests::wait::check_length;
 use crate::retry::Retry;
-use crate::session::Session;
 use crate::world::{Instant, new_uuid};
 use zk_wire::path;
 
 const HOLD: &str = "hold";
 const RELEASE: &str = "release";
 
-/// An ephemeral node of this process, and what is known of it; [`Session::hold`] makes it.
+/// An ephemeral node of this process, and what is known of it; [`Requests::hold`] makes it.
 ///
 /// The server deletes the node when the session ends. A process that has lost its connection cannot
 /// see that, so an ephemeral node alone says nothing to its owner. This value does:
@@ -36,7 +35,7 @@ const RELEASE: &str = "release";
 ///
 /// When the connection breaks, the lease has a third to a half of the session timeout left (more,
 /// if the tick of the servers is stated, see
-/// [`Builder::server_tick`](crate::Builder::server_tick)). So a node outlives shorter outages. To
+/// [`Config::server_tick`](crate::Config::server_tick)). So a node outlives shorter outages. To
 /// renew the lease, the session sends a `sync` and a delete of a node that never exists (its name
 /// begins with `zk-mutex-no-op-`), every sixth of the timeout.
 ///
@@ -55,7 +54,7 @@ const RELEASE: &str = "release";
 ///
 /// # The end
 ///
-/// It does not keep the [`Session`] open: if the session is closed, the node goes, and this value
+/// It does not keep the session open: if the session is closed, the node goes, and this value
 /// counts as lost. What was lost stays lost; hold another node then.
 ///
 /// ```no_run
@@ -66,7 +65,7 @@ const RELEASE: &str = "release";
 /// let session = Session::connect("127.0.0.1:2181")?;
 /// let mut registered = None;
 /// loop {
-///     match session.hold("/services/web-", b"10.0.0.7:80", &Acl::Open) {
+///     match session.requests().hold("/services/web-", b"10.0.0.7:80", &Acl::Open) {
 ///         // The node before, if there is one, is dropped now, behind the new one.
 ///         Ok(held) => drop(registered.replace(held)),
 ///         Err(e) if e.is_transient() => continue, // it has waited for a server already
@@ -87,18 +86,6 @@ pub struct Ephemeral {
     removal: Removal,
     lost: LostSignal,
     is_released: bool,
-}
-
-impl Session {
-    /// Makes an ephemeral node and holds it under the session's lease. This waits as a call of
-    /// [`requests`](Self::requests) does that has no limit; see [`Requests::hold`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Requests::hold`].
-    pub fn hold(&self, prefix: &str, data: &[u8], acl: &Acl) -> Result<Ephemeral> {
-        self.requests().hold(prefix, data, acl)
-    }
 }
 
 impl Requests {

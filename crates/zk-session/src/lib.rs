@@ -8,12 +8,12 @@ pub mod logging; // comes first: the other modules use its macros
 
 #[doc(hidden)]
 pub mod acl;
-mod builder;
 mod callbacks;
 #[doc(hidden)]
 pub mod cancel;
 #[doc(hidden)]
 pub mod clock;
+mod config;
 mod connect_string;
 mod connection;
 #[doc(hidden)]
@@ -56,7 +56,7 @@ mod session;
 mod sight;
 #[doc(hidden)]
 pub mod signal;
-mod stats;
+mod status;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]
@@ -67,8 +67,8 @@ mod watch;
 pub mod world;
 
 pub use acl::{Acl, AclEntry, Permissions};
-pub use builder::Builder;
 pub use cancel::CancelToken;
+pub use config::Config;
 /// The channels crate, in the version of the `Receiver`s that this crate gives out.
 pub use crossbeam_channel;
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
@@ -81,7 +81,7 @@ pub use requests::{Created, Op, OpOutcome, Requests};
 pub use retry::RetryPolicy;
 pub use session::Session;
 pub use sight::event::WatchEvent;
-pub use stats::SessionStats;
+pub use status::{SessionStats, Status};
 #[cfg(feature = "tls")]
 pub use tls::TlsConfig;
 pub use watch::Watch;

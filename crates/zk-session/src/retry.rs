@@ -18,40 +18,20 @@ const LONGEST: Duration = Duration::from_secs(1 << 24);
 /// blocked call that fails although there is a connection also pauses like this before it tries
 /// again. If such a call has no deadline and makes no progress for
 /// [`max_elapsed`](Self::max_elapsed), it ends with [`Error::Unavailable`].
+///
+/// ```
+/// use std::time::Duration;
+/// use zk_session::RetryPolicy;
+///
+/// let patient = RetryPolicy { max_elapsed: Duration::from_secs(600), ..RetryPolicy::default() };
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    pub(crate) base: Duration,
-    pub(crate) cap: Duration,
-    pub(crate) max_elapsed: Duration,
-}
-
-impl Default for RetryPolicy {
-    /// A base of 100 ms, a cap of 5 s, and 60 s without progress.
-    fn default() -> Self {
-        RetryPolicy {
-            base: Duration::from_millis(100),
-            cap: Duration::from_secs(5),
-            max_elapsed: Duration::from_secs(60),
-        }
-    }
-}
-
-impl RetryPolicy {
     /// The pause after the first failed round of attempts; default 100 ms.
-    #[must_use]
-    pub fn base(mut self, base: Duration) -> Self {
-        self.base = base;
-        self
-    }
-
+    pub base: Duration,
     /// The longest pause; default 5 s. While a live session is to be resumed, and between the
     /// attempts of a call in it, pauses are also kept below an eighth of its timeout.
-    #[must_use]
-    pub fn cap(mut self, cap: Duration) -> Self {
-        self.cap = cap;
-        self
-    }
-
+    pub cap: Duration,
     /// How long a blocked call without a deadline goes on without progress; default 60 s. A call
     /// with a timeout or a deadline goes on until that, however long it is. A
     /// call that only tries once does not wait for a connection at all.
@@ -66,12 +46,21 @@ impl RetryPolicy {
     ///
     /// A call whose watches are set, and which only waits for an event, is not limited by this time
     /// until an outage begins.
-    #[must_use]
-    pub fn max_elapsed(mut self, max_elapsed: Duration) -> Self {
-        self.max_elapsed = max_elapsed;
-        self
-    }
+    pub max_elapsed: Duration,
+}
 
+impl Default for RetryPolicy {
+    /// A base of 100 ms, a cap of 5 s, and 60 s without progress.
+    fn default() -> Self {
+        RetryPolicy {
+            base: Duration::from_millis(100),
+            cap: Duration::from_secs(5),
+            max_elapsed: Duration::from_secs(60),
+        }
+    }
+}
+
+impl RetryPolicy {
     pub(super) fn check(&self) -> Result<()> {
         if self.base.is_zero() || self.cap < self.base {
             return Err(Error::InvalidConfig {
@@ -192,7 +181,9 @@ mod tests {
             assert!(pause >= policy.base / 2 && pause <= policy.cap, "{failures}: {pause:?}");
         }
         assert!(policy.pause(50) >= policy.cap / 2);
-        assert!(policy.base(Duration::MAX).cap(Duration::MAX).pause(1) <= LONGEST);
+        assert!(
+            RetryPolicy { base: Duration::MAX, cap: Duration::MAX, ..policy }.pause(1) <= LONGEST
+        );
     }
 
     #[test]

@@ -2,16 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::builder::Builder;
-use crate::clock::BootTime;
+use crate::config::Config;
 use crate::core::Core;
-use crate::error::Result;
-use crate::event::{SessionEvent, SessionState};
-use crate::generation::Generation;
-use crate::stats::SessionStats;
-use crate::world::Receiver;
+use crate::error::{Error, Result};
+use crate::event::{Observing, SessionEvent};
+use crate::limit::Limit;
+use crate::retry::Retry;
+use crate::status::Status;
+use crate::world::{Instant, Receiver, spawn_own};
 
 /// A supervised ZooKeeper session.
 ///
@@ -41,7 +40,7 @@ use crate::world::Receiver;
 /// ephemeral nodes stay until the server expires the session.
 ///
 /// A session belongs to the process that connected it. In a forked child each call gives
-/// [`Error::Forked`](crate::Error::Forked), the state is [`Closed`](SessionState::Closed), and a
+/// [`Error::Forked`], the state is [`Closed`](crate::SessionState::Closed), and a
 /// drop does nothing. Connect a session of its own in the child.
 ///
 /// # Example
@@ -51,7 +50,7 @@ use crate::world::Receiver;
 /// use zk_session::Session;
 ///
 /// let session = Session::connect("zk1:2181,zk2:2181,zk3:2181/app")?;
-/// println!("session 0x{:x}", session.session_id().unwrap_or(0));
+/// println!("session 0x{:x}", session.status().session_id.unwrap_or(0));
 /// session.close()
 /// # }
 /// ```
@@ -74,21 +73,76 @@ impl Drop for Handle {
 }
 
 impl Session {
-    /// Connects with the default settings; see [`builder`](Self::builder) for others.
-    ///
-    /// The connect string is in ZooKeeper's format: `host[:port]` items, separated by commas, and
-    /// an optional chroot: `"zk1:2181,10.0.0.7,[::1]:2182/app"`. The default port is 2181.
+    /// Connects, and waits for the session. The settings are a connect string, in ZooKeeper's
+    /// format (`"zk1:2181,10.0.0.7,[::1]:2182/app"`), or a [`Config`].
     ///
     /// # Errors
     ///
-    /// As [`Builder::connect`].
-    pub fn connect(connect_string: &str) -> Result<Self> {
-        Session::builder(connect_string).connect()
+    /// [`Error::InvalidConfig`] for a setting that cannot work; this comes at once, and no server
+    /// is dialled. (Only whether a [required chroot](Config::require_chroot) exists is asked of a
+    /// server.) [`Error::Connect`] when no server gave a session within
+    /// [`Config::connect_timeout`]; it names each host with the reason. [`Error::Auth`] when a
+    /// server refused the credentials.
+    pub fn connect(config: impl Into<Config>) -> Result<Self> {
+        Session::start(config.into(), None)?.awaited()
     }
 
-    /// A builder for a session with other settings.
-    pub fn builder(connect_string: impl Into<String>) -> Builder {
-        Builder::new(connect_string.into())
+    /// A session at once, which connects in the background: a service can start before its
+    /// ZooKeeper. Until a server can be reached, it is as in an outage:
+    ///
+    /// * [`Status::state`] is [`Connecting`](crate::SessionState::Connecting).
+    ///   [`SessionEvent::Connected`](crate::SessionEvent::Connected) says when there is a session.
+    /// * Calls wait for that, as long as their deadline or the [`RetryPolicy`](crate::RetryPolicy) allows.
+    /// * The log says after 10 s what each host answers.
+    ///
+    /// The connect timeout does not end this: the session tries until it is closed. If a server
+    /// refuses the credentials, calls give [`Error::Auth`], as when that happens later. If a
+    /// [required chroot](Config::require_chroot) does not exist, calls give
+    /// [`Error::InvalidConfig`] until it does.
+    ///
+    /// ```no_run
+    /// # fn main() -> zk_session::Result<()> {
+    /// use zk_session::Session;
+    ///
+    /// let session = Session::connect_in_background("zk1:2181,zk2:2181,zk3:2181")?;
+    /// println!("{:?}", session.status().state); // Connecting, until a server can be reached
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidConfig`] for a setting that cannot work, as from [`connect`](Self::connect).
+    /// [`Error::Unavailable`] when this machine gives no thread.
+    pub fn connect_in_background(config: impl Into<Config>) -> Result<Self> {
+        Session::start(config.into(), None)
+    }
+
+    /// As [`connect_in_background`](Self::connect_in_background); everything that happens to the
+    /// session is told to `observing`.
+    #[doc(hidden)]
+    pub fn start(config: Config, observing: Option<Observing>) -> Result<Self> {
+        let ensemble = config.check()?;
+        Ok(Session(Arc::new(Handle(Core::start(ensemble, config, observing)?))))
+    }
+
+    /// Waits for the connection, and closes the session if none comes within the connect timeout.
+    #[doc(hidden)]
+    pub fn awaited(self) -> Result<Self> {
+        let (core, begun) = (self.core(), Instant::now());
+        let limit = Limit::after(core.connect_timeout());
+        match core.connected("connect", "", &limit, &Retry::since(begun)) {
+            Ok(_) => Ok(self),
+            Err(Error::Unavailable { .. }) => {
+                let failure = Error::Connect { hosts: core.failures(), waited: begun.elapsed() };
+                // A server may still make a session now, which must then be closed. The caller's
+                // time is up, so another thread does that and waits for it. If no thread can be
+                // started, the session is dropped, and so closed, right here.
+                let _ = spawn_own("zkm-close".into(), move || drop(self));
+                Err(failure)
+            }
+            Err(e) => Err(e),
+        }
     }
 
     #[doc(hidden)]
@@ -96,34 +150,10 @@ impl Session {
         &self.0.0
     }
 
-    /// The current state of the session.
-    pub fn state(&self) -> SessionState {
-        self.core().state()
-    }
-
-    /// The session's id at the server; `None` while there is no session.
-    pub fn session_id(&self) -> Option<i64> {
-        self.core().generation().and_then(|generation| generation.session_id())
-    }
-
-    /// The negotiated session timeout; the requested timeout while there is no session. When the
-    /// session moves to another server, the timeout may become shorter, but never longer. A new
-    /// session has a timeout of its own.
-    pub fn timeout(&self) -> Duration {
-        self.core().timeout()
-    }
-
-    /// How long the lease of the session still lasts: for this time no server can expire the
-    /// session, as the servers' answers show. The lease is renewed in the background only while
-    /// something is held.
-    pub fn lease_remaining(&self) -> Duration {
-        let remaining = |generation: Arc<Generation>| generation.lease.remaining(BootTime::now());
-        self.core().generation().map_or(Duration::ZERO, remaining)
-    }
-
-    /// What the session has counted so far: sessions, lost connections, losses. Costs nothing.
-    pub fn stats(&self) -> SessionStats {
-        self.core().stats()
+    /// How the session is at this moment: its state, its id, its timeout, its lease, and what it
+    /// has counted. This asks no server.
+    pub fn status(&self) -> Status {
+        self.core().status()
     }
 
     /// A channel of the session's events from now on.
@@ -139,7 +169,7 @@ impl Session {
     ///
     /// If a server can be reached, it ends the session at once. Otherwise this call gives up within
     /// a second, and the server expires the session later. Every blocked call returns
-    /// [`Error::Closed`](crate::Error::Closed).
+    /// [`Error::Closed`].
     ///
     /// This call returns when the session's threads have ended, and when the logger has the
     /// session's last lines, or after that second (the logger may take longer). The first call
@@ -148,9 +178,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when no server has answered in time. Then
+    /// [`Error::Unavailable`] when no server has answered in time. Then
     /// the session is closed in this process, and the server keeps it until it expires.
-    /// [`Error::Forked`](crate::Error::Forked) in a forked child: the parent's session stays as it
+    /// [`Error::Forked`] in a forked child: the parent's session stays as it
     /// is.
     pub fn close(&self) -> Result<()> {
         self.core().close()
@@ -159,10 +189,6 @@ impl Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session")
-            .field("id", &self.session_id().map(|id| format!("0x{id:x}")))
-            .field("state", &self.state())
-            .field("timeout", &self.timeout())
-            .finish()
+        f.debug_tuple("Session").field(&self.status()).finish()
     }
 }

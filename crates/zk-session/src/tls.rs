@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 const MAX_FILE: u64 = 1 << 20;
 
 /// How a session proves the identity of the servers, and its own, on connections over TLS;
-/// [`Builder::tls`](crate::Builder::tls).
+/// [`Config::tls`](crate::Config::tls).
 ///
 /// Connections are TLS 1.2 or 1.3. Each server must have a certificate that is signed, directly or
 /// through intermediates, by a CA of the CA file, and that is valid now and for the server's name
@@ -32,7 +32,7 @@ const MAX_FILE: u64 = 1 << 20;
 ///
 /// # Files
 ///
-/// All files are PEM. They are read at [`connect`](crate::Builder::connect) and again at
+/// All files are PEM. They are read at [`connect`](crate::Session::connect) and again at
 /// each later connection. So a certificate can be replaced while the program runs, and the next
 /// connection uses the new file. (Existing connections go on with the old one.) If the files cannot
 /// be read then, the servers are tried again until the files are right. Write the new files under
@@ -50,16 +50,18 @@ const MAX_FILE: u64 = 1 << 20;
 ///
 /// ```no_run
 /// # fn main() -> zk_session::Result<()> {
-/// use zk_session::{Session, TlsConfig};
+/// use zk_session::{Config, Session, TlsConfig};
 ///
 /// let tls = TlsConfig::new("/etc/zk/ca.pem")
 ///     .client_certificate("/etc/zk/orders.pem", "/etc/zk/orders.key");
-/// let session = Session::builder("zk1.example:2281,zk2.example:2281").tls(tls).connect()?;
+/// let mut config = Config::new("zk1.example:2281,zk2.example:2281");
+/// config.tls = Some(tls);
+/// let session = Session::connect(config)?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "nothing happens until it is given to Builder::tls"]
+#[must_use = "nothing happens until it is given to Config::tls"]
 pub struct TlsConfig {
     ca_file: PathBuf,
     client: Option<ClientFiles>,

@@ -16,13 +16,12 @@ use crate::path::full_path;
 use crate::process::Process;
 use crate::requests::Requests;
 use crate::retry::Retry;
-use crate::session::Session;
 use crate::sight::event::WatchEvent;
 use crate::sight::teller::{OP, Teller};
 use crate::world::{Instant, LazyLock, Receiver, bounded};
 
 /// A watch on a node that goes on until this value is dropped or the session is lost;
-/// [`Session::watch`] makes it.
+/// [`Requests::watch`] makes it.
 ///
 /// # What is told
 ///
@@ -64,7 +63,7 @@ use crate::world::{Instant, LazyLock, Receiver, bounded};
 ///
 /// let session = Session::connect("127.0.0.1:2181")?;
 /// loop {
-///     let watch = session.watch("/config", Watched::Node)?; // before the node is read
+///     let watch = session.requests().watch("/config", Watched::Node)?; // before the node is read
 ///     reload();
 ///     for event in watch.receiver() {
 ///         match event {
@@ -97,7 +96,8 @@ impl Watch {
     }
 
     /// The next event. `None`: none has come within `timeout`. When the session is lost, each
-    /// further call gives [`WatchEvent::Lost`] again, at once; in a forked child as well.
+    /// further call gives [`WatchEvent::Lost`] again, at once; in a forked child as well. For one
+    /// event only, drop the watch behind it.
     pub fn next(&self, timeout: Duration) -> Option<WatchEvent> {
         if self.process.is_forked() {
             return Some(WatchEvent::Lost(LossReason::Forked));
@@ -107,17 +107,6 @@ impl Watch {
             Ended::Disconnected => self.teller.loss().map(WatchEvent::Lost),
             Ended::Deadline | Ended::Cancelled => None,
         }
-    }
-
-    /// The first event that was not received yet, and the end of the watch. `None`: none has come
-    /// within `timeout`.
-    pub fn once(self, timeout: Duration) -> Option<WatchEvent> {
-        self.next(timeout)
-    }
-
-    /// The path of the node, as it was given.
-    pub fn path(&self) -> &str {
-        self.teller.path()
     }
 }
 
@@ -137,22 +126,9 @@ impl Drop for Watch {
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch")
-            .field("path", &self.path())
+            .field("path", &self.teller.path())
             .field("what", &self.teller.what())
             .finish_non_exhaustive()
-    }
-}
-
-impl Session {
-    /// Watches a node, or the list of its children, until the result is dropped. The node need not
-    /// exist. This waits as a call of [`requests`](Self::requests) does that has no limit; see
-    /// [`Requests::watch`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Requests::watch`].
-    pub fn watch(&self, path: &str, what: Watched) -> Result<Watch> {
-        self.requests().watch(path, what)
     }
 }
 

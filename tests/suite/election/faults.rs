@@ -46,8 +46,11 @@ fn go_away(server: &TestServer) {
 
 /// A session that reconnects at once, so that more faults fit into the time.
 fn eager(at: &str) -> ZkSession {
-    let policy =
-        RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
+    let policy = RetryPolicy {
+        base: Duration::from_millis(5),
+        cap: Duration::from_millis(20),
+        ..RetryPolicy::default()
+    };
     ZkSession::builder(at).retry_policy(policy).connect().unwrap()
 }
 
@@ -176,7 +179,7 @@ fn leaving_in_an_outage_says_so_and_the_node_goes() {
 fn outage_that_outlasts_the_retry_policy_ends_the_wait_and_not_the_candidacy() {
     let (server, at) = start();
     let proxy = Proxy::start(server.address());
-    let policy = RetryPolicy::default().max_elapsed(Duration::from_secs(1));
+    let policy = RetryPolicy { max_elapsed: Duration::from_secs(1), ..RetryPolicy::default() };
     let ours = ZkSession::builder(proxy.connect_string()).retry_policy(policy).connect().unwrap();
     let theirs = session(&at);
     let [first, second] = [&theirs, &ours].map(|session| join(&at, &election(session)));
@@ -452,7 +455,7 @@ fn candidate_that_the_server_answers_with_an_error_tries_on() {
 /// There is no outage: the connection is cut again and again, and made again at once.
 fn candidate_whose_creates_are_not_answered_says_so_and_tries_on() {
     let (server, at) = start();
-    let policy = RetryPolicy::default().max_elapsed(Duration::from_secs(1));
+    let policy = RetryPolicy { max_elapsed: Duration::from_secs(1), ..RetryPolicy::default() };
     let timeout = Duration::from_secs(4);
     let session =
         ZkSession::builder(&at).session_timeout(timeout).retry_policy(policy).connect().unwrap();

@@ -21,7 +21,7 @@ fn start() -> (Server, ZkSession) {
     let server = Server::embedded().start();
     let session = builder(server.connect_string())
         .session_timeout(Duration::from_secs(6))
-        .retry_policy(RetryPolicy::default().max_elapsed(MAX_ELAPSED))
+        .retry_policy(RetryPolicy { max_elapsed: MAX_ELAPSED, ..RetryPolicy::default() })
         .connect()
         .unwrap();
     (server, session)

@@ -245,8 +245,11 @@ fn play(expires: bool) {
     println!("seed {seed}");
     let (server, at) = start();
     // Connections that are cut at once are soon made again.
-    let policy =
-        RetryPolicy::default().base(Duration::from_millis(2)).cap(Duration::from_millis(50));
+    let policy = RetryPolicy {
+        base: Duration::from_millis(2),
+        cap: Duration::from_millis(50),
+        ..RetryPolicy::default()
+    };
     let connect = |_| builder(&*at).session_timeout(T).retry_policy(policy).connect().unwrap();
     let sessions: Vec<_> = (0..SESSIONS).map(connect).collect();
     let ids: Vec<_> = sessions.iter().map(ZkSession::session_id).collect();

@@ -438,7 +438,7 @@ fn lock_in_a_long_outage_is_an_error_after_the_time_of_the_call(recipe: Recipe) 
     let proxy = Proxy::start(host.parse().unwrap());
     let session = builder(format!("{}/{chroot}", proxy.connect_string()))
         .session_timeout(SOON)
-        .retry_policy(RetryPolicy::default().max_elapsed(POLICY))
+        .retry_policy(RetryPolicy { max_elapsed: POLICY, ..RetryPolicy::default() })
         .connect()
         .unwrap();
     let lock = recipe.make(&session, PATH);

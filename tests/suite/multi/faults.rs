@@ -136,7 +136,7 @@ fn a_member_lost_before_the_last_is_taken_at_once_is_found_at_the_end() {
 fn a_member_out_of_reach_rolls_the_others_back() {
     let [(_server, at), (gone, other)] = two();
     let timeout = Duration::from_secs(4);
-    let policy = RetryPolicy::default().max_elapsed(Duration::from_secs(1));
+    let policy = RetryPolicy { max_elapsed: Duration::from_secs(1), ..RetryPolicy::default() };
     let builder = ZkSession::builder(other.as_str()).session_timeout(timeout).retry_policy(policy);
     let sessions = [session(&at), builder.connect().unwrap()];
     let lock = on_both(&sessions);
@@ -268,8 +268,11 @@ fn releases_without_an_answer_wait_once_in_all() {
 fn transfers_stay_exact_while_connections_are_cut() {
     const PATHS: [&str; 3] = [A, B, C];
     let (server, at) = start();
-    let eager =
-        RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
+    let eager = RetryPolicy {
+        base: Duration::from_millis(5),
+        cap: Duration::from_millis(20),
+        ..RetryPolicy::default()
+    };
     let sessions = [(); 3].map(|()| {
         let builder = ZkSession::builder(at.as_str()).session_timeout(Duration::from_secs(30));
         builder.retry_policy(eager).connect().unwrap()

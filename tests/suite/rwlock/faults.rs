@@ -367,8 +367,11 @@ fn flapping_connections_grant_no_other_beside_a_writer() {
     const ROUNDS: usize = 15;
     let (server, at) = start();
     // It reconnects at once, so that more cuts fit into the time.
-    let eager =
-        RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
+    let eager = RetryPolicy {
+        base: Duration::from_millis(5),
+        cap: Duration::from_millis(20),
+        ..RetryPolicy::default()
+    };
     let sessions = [(); 2].map(|()| {
         let builder = ZkSession::builder(at.as_str()).session_timeout(Duration::from_secs(30));
         builder.retry_policy(eager).connect().unwrap()

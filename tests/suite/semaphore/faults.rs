@@ -40,8 +40,11 @@ fn name(path: &str) -> &str {
 
 /// A session that reconnects at once after a cut, so that more faults fit into the time.
 fn eager(at: &str) -> ZkSession {
-    let eager =
-        RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
+    let eager = RetryPolicy {
+        base: Duration::from_millis(5),
+        cap: Duration::from_millis(20),
+        ..RetryPolicy::default()
+    };
     let builder = ZkSession::builder(at).session_timeout(Duration::from_secs(30));
     builder.retry_policy(eager).connect().unwrap()
 }

@@ -18,8 +18,8 @@ fn with_auth(at: &str, credentials: &str) -> ZkSession {
 /// The session's own identities have all rights, and everybody else has these.
 fn ours_and(everybody: Permissions) -> Acl {
     Acl::Custom(vec![
-        AclEntry::new(Permissions::ALL, "auth", ""),
-        AclEntry::new(everybody, "world", "anyone"),
+        AclEntry { permissions: Permissions::ALL, scheme: "auth".into(), id: "".into() },
+        AclEntry { permissions: everybody, scheme: "world".into(), id: "anyone".into() },
     ])
 }
 
@@ -105,8 +105,13 @@ fn one_path_with_other_entries_is_refused() {
 fn entries_that_the_server_refuses_are_an_error_with_advice() {
     let at = Shared::chroot();
     let ours = session(&at); // without credentials
-    let one =
-        |scheme: &str, id: &str| Acl::Custom(vec![AclEntry::new(Permissions::ALL, scheme, id)]);
+    let one = |scheme: &str, id: &str| {
+        Acl::Custom(vec![AclEntry {
+            permissions: Permissions::ALL,
+            scheme: scheme.into(),
+            id: id.into(),
+        }])
+    };
     let wrong = [Acl::Custom(vec![]), one("nonsense", "me"), one("auth", ""), one("ip", "nowhere")];
     for (i, acl) in wrong.into_iter().enumerate() {
         let path = format!("/safe/lock-{i}");
@@ -143,13 +148,19 @@ fn too_many_entries_are_refused_before_anything_is_sent() {
     let at = Shared::chroot();
     let ours = session(&at);
     let of = |count: usize| {
-        let entry = |i: usize| {
-            AclEntry::new(Permissions::ALL, "ip", format!("10.0.{}.{}", i / 250, i % 250))
+        let entry = |i: usize| AclEntry {
+            permissions: Permissions::ALL,
+            scheme: "ip".into(),
+            id: format!("10.0.{}.{}", i / 250, i % 250),
         };
         Acl::Custom(
             (0..count)
                 .map(entry)
-                .chain([AclEntry::new(Permissions::ALL, "world", "anyone")])
+                .chain([AclEntry {
+                    permissions: Permissions::ALL,
+                    scheme: "world".into(),
+                    id: "anyone".into(),
+                }])
                 .collect(),
         )
     };

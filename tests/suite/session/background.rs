@@ -53,7 +53,7 @@ fn service_that_starts_before_its_server_gets_the_lock_when_the_server_runs() {
 }
 
 fn calls_give_up_by_the_policy_if_no_server_comes() {
-    let policy = RetryPolicy::default().max_elapsed(Duration::from_millis(500));
+    let policy = RetryPolicy { max_elapsed: Duration::from_millis(500), ..RetryPolicy::default() };
     // Nothing listens on this port.
     let session = builder("127.0.0.1:1").retry_policy(policy).connect_in_background().unwrap();
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
@@ -98,7 +98,7 @@ fn wrong_settings_are_refused_at_once() {
         ("127.0.0.1:1", |builder| builder.session_timeout(Duration::ZERO)),
         ("127.0.0.1:1", |builder| builder.auth("digest", "no colon")),
         ("127.0.0.1:1", |builder| {
-            builder.retry_policy(RetryPolicy::default().base(Duration::ZERO))
+            builder.retry_policy(RetryPolicy { base: Duration::ZERO, ..RetryPolicy::default() })
         }),
     ];
     for (at, set) in wrong {

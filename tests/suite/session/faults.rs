@@ -398,7 +398,7 @@ fn outage_longer_than_the_retry_policy_is_an_error_and_then_it_works_again() {
     let session = ZkSession::builder(server.connect_string())
         .session_timeout(Duration::from_secs(30))
         .connect_timeout(SOON)
-        .retry_policy(RetryPolicy::default().max_elapsed(second))
+        .retry_policy(RetryPolicy { max_elapsed: second, ..RetryPolicy::default() })
         .connect()
         .unwrap();
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
@@ -667,9 +667,11 @@ fn closing_just_after_an_outage_reaches_the_server() {
     let stage = Stage::new();
     let session = ZkSession::builder(&*stage.through)
         .session_timeout(Duration::from_secs(60))
-        .retry_policy(
-            RetryPolicy::default().base(Duration::from_secs(10)).cap(Duration::from_secs(10)),
-        )
+        .retry_policy(RetryPolicy {
+            base: Duration::from_secs(10),
+            cap: Duration::from_secs(10),
+            ..RetryPolicy::default()
+        })
         .connect()
         .unwrap();
     stage.outage(true);

@@ -151,10 +151,10 @@ fn bad_retry_policy_or_scheme_is_refused_before_any_dialling() {
     let policy = RetryPolicy::default();
     let second = Duration::from_secs(1);
     for bad in [
-        policy.base(Duration::ZERO),
-        policy.base(Duration::ZERO).cap(Duration::ZERO),
-        policy.base(second * 10),
-        policy.cap(Duration::ZERO),
+        RetryPolicy { base: Duration::ZERO, ..policy },
+        RetryPolicy { base: Duration::ZERO, cap: Duration::ZERO, ..policy },
+        RetryPolicy { base: second * 10, ..policy },
+        RetryPolicy { cap: Duration::ZERO, ..policy },
     ] {
         refused(
             builder().retry_policy(bad).connect(),
@@ -170,7 +170,7 @@ fn bad_retry_policy_or_scheme_is_refused_before_any_dialling() {
 fn extreme_settings_that_are_allowed_work() {
     let longest = Duration::from_millis(i32::MAX as u64);
     let policy =
-        RetryPolicy::default().base(Duration::MAX).cap(Duration::MAX).max_elapsed(Duration::MAX);
+        RetryPolicy { base: Duration::MAX, cap: Duration::MAX, max_elapsed: Duration::MAX };
     let builder = |address: &str| {
         ZkSession::builder(address)
             .session_timeout(longest)

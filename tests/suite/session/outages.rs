@@ -75,7 +75,10 @@ fn forgetful(after: Option<Duration>) -> (Server, ZkSession, ZkMutex) {
     let mut builder = ZkSession::builder(server.connect_string())
         .session_timeout(Duration::from_secs(6))
         .connect_timeout(SOON)
-        .retry_policy(RetryPolicy::default().max_elapsed(Duration::from_secs(2)));
+        .retry_policy(RetryPolicy {
+            max_elapsed: Duration::from_secs(2),
+            ..RetryPolicy::default()
+        });
     if let Some(after) = after {
         builder = builder.after_data_loss(after);
     }

@@ -186,7 +186,7 @@ fn session_is_made_in_the_end_though_the_logger_panics_at_each_attempt() {
     let server = Server::embedded().start();
     let session = ZkSession::builder(server.connect_string())
         .session_timeout(Duration::from_secs(4))
-        .retry_policy(RetryPolicy::default().cap(Duration::from_millis(200)))
+        .retry_policy(RetryPolicy { cap: Duration::from_millis(200), ..RetryPolicy::default() })
         .connect()
         .unwrap();
     let events = session.subscribe();

@@ -119,8 +119,8 @@ fn an_end_that_only_tls_announces_is_a_cut() {
     let stage = Stage::with(false, |server| server.max_session(timeout));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let files = stage.pki.issue("relay", &Leaf::server(&["127.0.0.1"]));
-    let at_once = RetryPolicy::default().base(Duration::from_millis(1));
-    let at_once = at_once.cap(Duration::from_millis(10));
+    let (base, cap) = (Duration::from_millis(1), Duration::from_millis(10));
+    let at_once = RetryPolicy { base, cap, ..RetryPolicy::default() };
     let builder = builder(&listener.local_addr().unwrap().to_string(), stage.trust());
     let builder = builder.session_timeout(timeout).retry_policy(at_once);
     let (say, announce) = bounded(0);

@@ -14,7 +14,11 @@ fn an_acl_for_a_subject_keeps_another_certificate_out() {
     let stage = Stage::wants_clients();
     let (ours, theirs) =
         (stage.session(stage.named("orders")), stage.session(stage.named("other")));
-    let acl = Acl::Custom(vec![AclEntry::new(Permissions::ALL, "x509", SUBJECT)]);
+    let acl = Acl::Custom(vec![AclEntry {
+        permissions: Permissions::ALL,
+        scheme: "x509".into(),
+        id: SUBJECT.into(),
+    }]);
     let mutex = ZkMutex::builder(&ours, LOCK).acl(acl.clone()).build().unwrap();
     let guard = mutex.lock().unwrap();
     let shut_out = ZkMutex::new(&theirs, LOCK).unwrap();

@@ -113,7 +113,7 @@ fn a_session_without_tls_is_told_that_the_port_wants_it() {
 /// nothing of our certificate.
 fn a_server_that_has_lost_its_data_is_not_taken_for_one_that_refuses_us() {
     let stage = Stage::wants_clients();
-    let retry = RetryPolicy::default().max_elapsed(Duration::from_secs(2));
+    let retry = RetryPolicy { max_elapsed: Duration::from_secs(2), ..RetryPolicy::default() };
     let session =
         connected(builder(&stage.server.secure(), stage.named("orders")).retry_policy(retry));
     let mutex = ZkMutex::new(&session, "/lock").unwrap();

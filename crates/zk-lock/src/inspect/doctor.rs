@@ -570,9 +570,9 @@ fn clock(created: i64, findings: &mut Findings) {
 }
 
 fn acl(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<(), Failure> {
-    let Some(acl) = zk::acl(session, folder)? else { return Ok(()) };
-    let is_open = acl.entries().iter().any(|entry| {
-        let allows = |permission| entry.permissions.contains(permission);
+    let Some(entries) = zk::acl(session, folder)? else { return Ok(()) };
+    let is_open = entries.iter().any(|entry| {
+        let allows = |permission| entry.permissions | permission == entry.permissions;
         entry.scheme == "world" && (allows(Permissions::DELETE) || allows(Permissions::WRITE))
     });
     if is_open {

@@ -38,7 +38,7 @@ fn follow(
     let mut watch: Option<Watch> = None;
     loop {
         if watch.is_none() && !is_away {
-            watch = session.zookeeper().watch(&args.path, Watched::Children).ok();
+            watch = session.zookeeper().requests().watch(&args.path, Watched::Children).ok();
         }
         match Queue::read(&session, &args.path) {
             Ok(now) => {

@@ -12,15 +12,14 @@ use crate::machine::{Batch, Output};
 use crate::notifier::Notifier;
 use crate::raw::RawNews;
 use crate::world::bounded;
-use crate::{Session, SessionEvent};
+use crate::{Config, Session, SessionEvent};
 use zk_test_server::{Op, TestServer};
 use zk_test_support::control;
 use zk_wire::code::event;
 
 /// A session with a timeout of 40 s.
 fn long_session(server: &TestServer) -> Session {
-    let long = Session::builder(server.connect_string()).session_timeout(Duration::from_secs(40));
-    long.connect().unwrap()
+    session_of(server, Duration::from_secs(40))
 }
 
 /// Stops the event loop, as a busy computer may do, until the returned sender is dropped.
@@ -73,8 +72,7 @@ fn reads_behind_a_sync_that_failed_show_nothing() {
 fn a_write_that_was_not_sent_is_never_sent_whatever_ended_its_wait() {
     let server = TestServer::start().unwrap();
     // The operation timeout is a second.
-    let builder = Session::builder(server.connect_string()).session_timeout(Duration::from_secs(6));
-    let session = builder.connect().unwrap();
+    let session = session_of(&server, Duration::from_secs(6));
     let events = session.subscribe();
     let generation = session.core().generation().unwrap();
     let token = CancelToken::new();
@@ -129,7 +127,7 @@ fn nothing_is_held_any_more_when_the_server_hears_of_the_close() {
 fn the_supervisor_looks_once_in_a_second_however_long_the_timeout_is() {
     let server = TestServer::start().unwrap();
     let session = long_session(&server);
-    assert_eq!(session.timeout(), Duration::from_secs(40));
+    assert_eq!(session.status().timeout, Duration::from_secs(40));
     let generation = session.core().generation().unwrap();
     let looks = loop {
         match generation.supervisor_looks.get() {
@@ -397,8 +395,7 @@ fn a_proof_that_comes_after_the_leases_end_notifies_nobody_on_the_thread_that_re
 fn a_proof_whose_answer_another_caller_reads_ends_the_wait_for_it() {
     let hour = Duration::from_secs(3600);
     let server = TestServer::builder().max_session_timeout(hour).start().unwrap();
-    let session =
-        Session::builder(server.connect_string()).session_timeout(hour).connect().unwrap();
+    let session = session_of(&server, hour);
     let generation = session.core().generation().unwrap();
     server.delay(Duration::from_millis(1));
     let is_over = std::sync::atomic::AtomicBool::new(false);
@@ -567,21 +564,23 @@ fn break_event_loop(session: &Session) {
 }
 
 fn session_of(server: &TestServer, timeout: Duration) -> Session {
-    Session::builder(server.connect_string()).session_timeout(timeout).connect().unwrap()
+    let mut config = Config::new(server.connect_string());
+    config.session_timeout = timeout;
+    Session::connect(config).unwrap()
 }
 
 #[test]
 fn dead_event_loop_is_a_new_session() {
     let server = TestServer::start().unwrap();
     let session = session_of(&server, Duration::from_secs(4));
-    let (id, events) = (session.session_id(), session.subscribe());
+    let (id, events) = (session.status().session_id, session.subscribe());
     let lost = hold(&session.core().generation().unwrap(), || ()).signal();
     break_event_loop(&session);
     assert_eq!(lost.wait(SOON), Some(LossReason::Internal));
     assert_eq!(events.recv_timeout(SOON), Ok(SessionEvent::Lost(LossReason::Internal)));
     let next = events.recv_timeout(SOON);
     assert!(matches!(next, Ok(SessionEvent::Connected { .. })), "{next:?}");
-    assert_ne!(session.session_id(), id);
+    assert_ne!(session.status().session_id, id);
     let generation = session.core().generation().unwrap();
     while finds_it(&generation) {
         std::thread::sleep(Duration::from_millis(10)); // until the old session expires

@@ -4,9 +4,9 @@
 //! Everything that is decoded here comes from outside: [`Reader`] bounds each length and checks the
 //! arithmetic.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use crate::acl::Acl;
+use crate::acl::{Acl, AclEntry};
 use crate::error::{ANSWER_TOO_LONG, Cause, Error};
 use zk_wire::Malformed;
 use zk_wire::code::{err, event, op};
@@ -156,7 +156,7 @@ pub enum Reply {
     Children(Listing),
     /// A node whose children were listed.
     Listed(Stat),
-    Acl(Acl, Stat),
+    Acl(Vec<AclEntry>, Stat),
     /// The results of the parts of a multi, in their order; errors as ZooKeeper's codes.
     Multi(Vec<Result<Reply, i32>>),
     /// The answer has no content.
@@ -171,14 +171,6 @@ pub struct Node {
     pub data: Vec<u8>,
     /// What else the server says of it.
     pub stat: Stat,
-}
-
-impl Node {
-    /// The time at which the node was made, by the server's clock.
-    pub fn created(&self) -> SystemTime {
-        let since = Duration::from_millis(u64::try_from(self.stat.ctime).unwrap_or(0));
-        UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH)
-    }
 }
 
 /// The names of a node's children, as the server sent them: checked, and not copied one by one.
@@ -342,7 +334,7 @@ pub(crate) fn decode(op: i32, body: &[u8]) -> Result<Reply, Malformed> {
             Reply::Listed(r.stat()?)
         }
         op::GET_ACL => {
-            let acl = Acl::decode(&mut r)?;
+            let acl = AclEntry::decode_list(&mut r)?;
             Reply::Acl(acl, r.stat()?)
         }
         op::MULTI => Reply::Multi(multi(&mut r)?),

@@ -8,7 +8,7 @@ mod multi;
 pub(crate) mod wait;
 
 pub use self::multi::{Op, OpOutcome};
-use crate::acl::Acl;
+use crate::acl::{Acl, AclEntry};
 use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 #[doc(hidden)]
@@ -260,7 +260,7 @@ impl Requests {
         }
     }
 
-    /// The access control list of a node, and the node's `Stat`.
+    /// The entries of the access control list of a node, and the node's `Stat`.
     ///
     /// A list that was set as [`Acl::CreatorAll`] comes with the identities that the creator had.
     /// A session without the right to change the list gets `digest` identities without their
@@ -269,9 +269,9 @@ impl Requests {
     /// # Errors
     ///
     /// [`Error::NoNode`]; and those of all calls ([`Requests`]).
-    pub fn acl(&self, path: &str) -> Result<(Acl, Stat)> {
+    pub fn acl(&self, path: &str) -> Result<(Vec<AclEntry>, Stat)> {
         match self.read(READ_ACL, path, Operation::GetAcl { path: &self.full(path)? })? {
-            Reply::Acl(acl, stat) => Ok((acl, stat)),
+            Reply::Acl(entries, stat) => Ok((entries, stat)),
             other => Err(wait::unexpected(READ_ACL, path, &other)),
         }
     }
@@ -284,9 +284,8 @@ impl Requests {
     /// # let zk = zk_session::Session::connect("zk1:2181")?.requests();
     /// use zk_session::{Acl, AclEntry, Permissions};
     ///
-    /// let (acl, stat) = zk.acl("/config")?;
-    /// let mut entries = acl.entries();
-    /// entries.push(AclEntry::new(Permissions::READ, "ip", "10.0.0.0/8"));
+    /// let (mut entries, stat) = zk.acl("/config")?;
+    /// entries.push(AclEntry { permissions: Permissions::READ, scheme: "ip".into(), id: "10.0.0.0/8".into() });
     /// zk.set_acl("/config", &Acl::Custom(entries), Some(stat.aversion))?;
     /// # Ok(())
     /// # }

@@ -1,7 +1,7 @@
 //! What the scenarios share.
 
 use std::time::Duration;
-pub use zk_session::{Acl, CreateMode, Error, Requests, Session, Stat};
+pub use zk_session::{Acl, Config, CreateMode, Error, Requests, Session, Stat};
 pub use zk_test_support::{OpKind, Proxy, Raw, Server, Shared, scenarios, until};
 
 /// Long enough for anything that should happen at once, on a busy machine.
@@ -10,8 +10,9 @@ pub const SOON: Duration = Duration::from_secs(20);
 /// A session that does not expire, even on a busy machine.
 #[track_caller]
 pub fn session(connect_string: &str) -> Session {
-    let builder = Session::builder(connect_string).session_timeout(Duration::from_secs(30));
-    builder.connect_timeout(SOON).connect().unwrap_or_else(|e| panic!("{e}"))
+    let mut config = Config::new(connect_string);
+    config.connect_timeout = SOON;
+    Session::connect(config).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// The requests of a session in a folder of its own on the shared server.
@@ -68,7 +69,7 @@ impl Proxied {
 
     #[track_caller]
     fn until_connected(&self, wanted: bool) {
-        let is_connected = || self.session.state() == zk_session::SessionState::Connected;
+        let is_connected = || self.session.status().state == zk_session::SessionState::Connected;
         until("the session's state", SOON, || (is_connected() == wanted).then_some(()));
     }
 }

@@ -14,7 +14,7 @@ zk_test_support::scenarios![
 
 fn a_watch_says_that_its_session_is_lost_and_ends() {
     let scene = Scene::new();
-    let watch = scene.session.watch(NODE, Watched::Node).unwrap();
+    let watch = scene.session.requests().watch(NODE, Watched::Node).unwrap();
     let receiver = watch.receiver().clone();
     scene.expire();
     let lost = Lost(LossReason::SessionExpired);
@@ -22,15 +22,15 @@ fn a_watch_says_that_its_session_is_lost_and_ends() {
     assert!(receiver.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
     // A loop that overlooks the end finds it at each turn.
     assert_eq!(watch.next(Duration::ZERO), Some(lost.clone()));
-    assert_eq!(watch.once(Duration::ZERO), Some(lost));
+    assert_eq!(watch.next(Duration::ZERO), Some(lost));
 }
 
 fn a_program_watches_again_in_the_next_session() {
     let mut scene = Scene::new();
-    let watch = scene.session.watch(NODE, Watched::Node).unwrap();
+    let watch = scene.session.requests().watch(NODE, Watched::Node).unwrap();
     scene.expire();
     assert_eq!(told(&watch), Lost(LossReason::SessionExpired));
-    let again = scene.session.watch(NODE, Watched::Node).unwrap();
+    let again = scene.session.requests().watch(NODE, Watched::Node).unwrap();
     drop(watch); // it has a number in the session before, and ends nothing in this one
     scene.them.create(NODE, b"", 0).unwrap();
     assert_eq!(told(&again), Created);
@@ -38,8 +38,8 @@ fn a_program_watches_again_in_the_next_session() {
 
 fn the_close_of_the_session_ends_its_watches() {
     let scene = Scene::new();
-    let watches =
-        [Watched::Node, Watched::Children].map(|what| scene.session.watch(NODE, what).unwrap());
+    let watches = [Watched::Node, Watched::Children]
+        .map(|what| scene.session.requests().watch(NODE, what).unwrap());
     scene.session.close().unwrap();
     let lost = || Lost(LossReason::SessionClosed);
     assert_eq!(watches.each_ref().map(told), [lost(), lost()]);
@@ -47,7 +47,7 @@ fn the_close_of_the_session_ends_its_watches() {
 
 fn a_watch_does_not_keep_its_session_open() {
     let Scene { session, events, proxy: _proxy, server: _server, .. } = Scene::new();
-    let watch = session.watch(NODE, Watched::Node).unwrap();
+    let watch = session.requests().watch(NODE, Watched::Node).unwrap();
     drop(session);
     assert_eq!(told(&watch), Lost(LossReason::SessionClosed));
     assert_eq!(events.iter().last(), Some(SessionEvent::Closed));
@@ -56,8 +56,8 @@ fn a_watch_does_not_keep_its_session_open() {
 fn a_closed_session_gives_no_watch() {
     let scene = Scene::new();
     scene.session.close().unwrap();
-    let watch = scene.session.watch(NODE, Watched::Node).map(drop);
+    let watch = scene.session.requests().watch(NODE, Watched::Node).map(drop);
     assert_eq!(watch, Err(Error::Closed { op: "watch", path: NODE.to_owned() }));
-    let held = scene.session.hold("/a-", b"", &zk_session::Acl::Open).map(drop);
+    let held = scene.session.requests().hold("/a-", b"", &zk_session::Acl::Open).map(drop);
     assert_eq!(held, Err(Error::Closed { op: "hold", path: "/a-".to_owned() }));
 }

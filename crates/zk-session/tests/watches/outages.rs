@@ -25,7 +25,7 @@ zk_test_support::scenarios![
 fn a_change_in_an_outage_is_told_once() {
     let mut scene = Scene::new();
     scene.them.create(NODE, b"", 0).unwrap();
-    let watch = scene.session.watch(NODE, Watched::Node).unwrap();
+    let watch = scene.session.requests().watch(NODE, Watched::Node).unwrap();
     scene.begin_outage();
     for _ in 0..3 {
         scene.them.set_data(NODE, b"").unwrap();
@@ -39,8 +39,8 @@ fn a_change_in_an_outage_is_told_once() {
 fn an_outage_without_a_change_tells_nothing() {
     let mut scene = Scene::new();
     scene.them.create(NODE, b"", 0).unwrap();
-    let watches =
-        [Watched::Node, Watched::Children].map(|what| scene.session.watch(NODE, what).unwrap());
+    let watches = [Watched::Node, Watched::Children]
+        .map(|what| scene.session.requests().watch(NODE, what).unwrap());
     for _ in 0..3 {
         scene.begin_outage();
         scene.end_outage();
@@ -53,8 +53,8 @@ fn an_outage_without_a_change_tells_nothing() {
 fn a_node_that_was_deleted_and_made_anew_in_an_outage_is_told_of_as_that() {
     let mut scene = Scene::new();
     scene.them.create(NODE, b"", 0).unwrap();
-    let watches =
-        [Watched::Node, Watched::Children].map(|what| scene.session.watch(NODE, what).unwrap());
+    let watches = [Watched::Node, Watched::Children]
+        .map(|what| scene.session.requests().watch(NODE, what).unwrap());
     scene.begin_outage();
     scene.them.delete(NODE).unwrap();
     scene.them.create(NODE, b"", 0).unwrap();
@@ -70,7 +70,7 @@ fn a_node_that_was_deleted_and_made_anew_in_an_outage_is_told_of_as_that() {
 fn a_child_that_came_and_went_in_an_outage_is_told_of() {
     let mut scene = Scene::new();
     scene.them.create(NODE, b"", 0).unwrap();
-    let watch = scene.session.watch(NODE, Watched::Children).unwrap();
+    let watch = scene.session.requests().watch(NODE, Watched::Children).unwrap();
     scene.begin_outage();
     scene.them.create(&format!("{NODE}/child"), b"", 0).unwrap();
     scene.them.delete(&format!("{NODE}/child")).unwrap();
@@ -83,7 +83,7 @@ fn a_child_that_came_and_went_in_an_outage_is_told_of() {
 /// Nothing at the server shows that such a node has ever been there. `Watch` says so.
 fn a_node_that_came_and_went_in_an_outage_is_not_told_of() {
     let mut scene = Scene::new();
-    let watch = scene.session.watch(NODE, Watched::Node).unwrap();
+    let watch = scene.session.requests().watch(NODE, Watched::Node).unwrap();
     scene.begin_outage();
     scene.them.create(NODE, b"", 0).unwrap();
     scene.them.delete(NODE).unwrap();
@@ -97,7 +97,7 @@ fn a_node_that_came_and_went_in_an_outage_is_not_told_of() {
 fn a_change_is_told_whose_event_was_lost_with_the_connection() {
     let mut scene = Scene::new();
     scene.them.create(NODE, b"", 0).unwrap();
-    let watch = scene.session.watch(NODE, Watched::Node).unwrap();
+    let watch = scene.session.requests().watch(NODE, Watched::Node).unwrap();
     scene.proxy.freeze();
     scene.them.set_data(NODE, b"").unwrap();
     scene.proxy.cut();
@@ -109,7 +109,7 @@ fn a_change_is_told_whose_event_was_lost_with_the_connection() {
 fn a_change_is_told_once_when_the_answer_to_its_read_is_lost() {
     let mut scene = Scene::new();
     scene.them.create(NODE, b"", 0).unwrap();
-    let watch = scene.session.watch(NODE, Watched::Node).unwrap();
+    let watch = scene.session.requests().watch(NODE, Watched::Node).unwrap();
     scene.proxy.drop_reply(OpKind::Exists.on(NODE));
     scene.them.set_data(NODE, b"").unwrap();
     scene.until(&SessionEvent::Reconnected);
@@ -122,7 +122,7 @@ fn a_change_is_told_once_when_the_answer_to_its_read_is_lost() {
 fn changes_are_told_through_many_outages() {
     let mut scene = Scene::new();
     scene.them.create(NODE, b"", 0).unwrap();
-    let watch = scene.session.watch(NODE, Watched::Node).unwrap();
+    let watch = scene.session.requests().watch(NODE, Watched::Node).unwrap();
     const CHANGES: usize = 60;
     for change in 0..CHANGES {
         if change % 4 == 0 {
@@ -142,7 +142,7 @@ fn changes_are_told_through_many_outages() {
 fn a_change_behind_a_restart_of_the_server_is_told() {
     let mut scene = Scene::new();
     scene.them.create(NODE, b"", 0).unwrap();
-    let watch = scene.session.watch(NODE, Watched::Node).unwrap();
+    let watch = scene.session.requests().watch(NODE, Watched::Node).unwrap();
     scene.server.restart();
     scene.until(&SessionEvent::Reconnected);
     let mut them = zk_test_support::Raw::connect(&scene.server.connect_string()).unwrap();
@@ -155,7 +155,7 @@ fn a_watch_that_is_asked_for_in_an_outage_is_set_when_it_ends() {
     let mut scene = Scene::new();
     scene.begin_outage();
     let session = scene.session.clone();
-    let asked = thread::spawn(move || session.watch(NODE, Watched::Node));
+    let asked = thread::spawn(move || session.requests().watch(NODE, Watched::Node));
     thread::sleep(Duration::from_millis(50)); // it may begin to wait; nothing depends on that
     assert!(!asked.is_finished());
     scene.end_outage();
@@ -165,13 +165,13 @@ fn a_watch_that_is_asked_for_in_an_outage_is_set_when_it_ends() {
 }
 
 fn a_watch_that_is_asked_for_in_an_outage_gives_up_as_the_policy_says() {
-    let policy = RetryPolicy::default().max_elapsed(Duration::from_millis(300));
-    let scene = Scene::of(|builder| builder.retry_policy(policy));
+    let policy = RetryPolicy { max_elapsed: Duration::from_millis(300), ..RetryPolicy::default() };
+    let scene = Scene::of(|config| config.retry_policy = policy);
     scene.begin_outage();
-    let refused = scene.session.watch(NODE, Watched::Node).map(|watch| watch.path().to_owned());
+    let refused = scene.session.requests().watch(NODE, Watched::Node).map(drop);
     let is_outage = |e: &Error| matches!(e, Error::Unavailable { op: "watch", cause: Cause::Outage(_), path } if path == NODE);
     assert!(refused.as_ref().is_err_and(is_outage), "{refused:?}");
-    let held = scene.session.hold(NODE, b"", &zk_session::Acl::Open).map(drop);
+    let held = scene.session.requests().hold(NODE, b"", &zk_session::Acl::Open).map(drop);
     assert!(matches!(held, Err(Error::Unavailable { op: "hold", .. })), "{held:?}");
 }
 

@@ -24,14 +24,14 @@ fn a_node_that_may_not_be_read_cannot_be_watched() {
     let mut scene = Scene::new();
     scene.them.create(NODE, b"", 0).unwrap();
     scene.them.set_acl(NODE, NO_READ).unwrap();
-    let watch = scene.session.watch(NODE, Watched::Children).map(drop);
+    let watch = scene.session.requests().watch(NODE, Watched::Children).map(drop);
     assert_eq!(watch, Err(no_auth("watch", NODE)));
 }
 
 fn a_refusal_is_told_once_and_changes_are_told_when_it_is_over() {
     let mut scene = Scene::new();
     scene.them.create(NODE, b"", 0).unwrap();
-    let watch = scene.session.watch(NODE, Watched::Children).unwrap();
+    let watch = scene.session.requests().watch(NODE, Watched::Children).unwrap();
     scene.them.set_acl(NODE, NO_READ).unwrap();
     scene.proxy.cut();
     assert_eq!(told(&watch), Refused(no_auth("watch", NODE)));
@@ -52,7 +52,7 @@ fn a_refusal_is_told_once_and_changes_are_told_when_it_is_over() {
 fn a_change_that_an_acl_has_hidden_is_told_on_the_next_connection() {
     let mut scene = Scene::new();
     scene.them.create(NODE, b"", 0).unwrap();
-    let watch = scene.session.watch(NODE, Watched::Children).unwrap();
+    let watch = scene.session.requests().watch(NODE, Watched::Children).unwrap();
     scene.them.set_acl(NODE, NO_READ).unwrap();
     scene.them.create(&format!("{NODE}/child"), b"", 0).unwrap();
     scene.them.set_acl(NODE, ALL).unwrap();
@@ -66,14 +66,14 @@ fn a_path_that_no_node_can_have_is_refused_without_a_request() {
     let scene = Scene::new();
     let long = format!("/{}", "x".repeat(4096));
     for path in ["", "node", "/node/", "/a//b", "/a/../b", &long] {
-        let watch = scene.session.watch(path, Watched::Node).map(drop);
+        let watch = scene.session.requests().watch(path, Watched::Node).map(drop);
         assert!(
             matches!(&watch, Err(Error::InvalidPath { path: of, .. }) if of == path),
             "{watch:?}"
         );
     }
     for prefix in ["", "node-", "/a//b-", "/\0", &long] {
-        let held = scene.session.hold(prefix, b"", &Acl::Open).map(drop);
+        let held = scene.session.requests().hold(prefix, b"", &Acl::Open).map(drop);
         assert!(
             matches!(&held, Err(Error::InvalidPath { path: of, .. }) if of == prefix),
             "{held:?}"
@@ -87,13 +87,14 @@ fn a_node_that_may_not_be_made_is_not_held() {
     scene.them.create(NODE, b"", 0).unwrap();
     scene.them.set_acl(NODE, 1 | 16).unwrap(); // to read and to administer
     let prefix = format!("{NODE}/own-");
-    let hold = |acl: &Acl| scene.session.hold(&prefix, b"", acl).map(drop);
+    let hold = |acl: &Acl| scene.session.requests().hold(&prefix, b"", acl).map(drop);
     assert_eq!(hold(&Acl::Open), Err(no_auth("hold", &prefix)));
     scene.them.set_acl(NODE, ALL).unwrap();
     let refused = hold(&Acl::Custom(Vec::new()));
     let is_invalid = |e: &Error| matches!(e, Error::Server { code, .. } if code == "InvalidACL");
     assert!(refused.as_ref().is_err_and(is_invalid), "{refused:?}");
     // With this ACL the owner itself may not read its node, so its end is not noticed by a watch.
-    let own = AclEntry::new(Permissions::DELETE, "world", "anyone");
+    let own =
+        AclEntry { permissions: Permissions::DELETE, scheme: "world".into(), id: "anyone".into() };
     assert_eq!(hold(&Acl::Custom(vec![own])), Ok(()));
 }

@@ -1,7 +1,7 @@
 //! A session behind a proxy, and another client that goes directly to the server.
 use std::time::Duration;
 use zk_session::crossbeam_channel::Receiver;
-use zk_session::{Builder, Session, SessionEvent, Watch, WatchEvent};
+use zk_session::{Config, Session, SessionEvent, Watch, WatchEvent};
 use zk_test_support::{Proxy, Raw, Server, raw};
 
 /// Every wait ends long before this, unless something is wrong.
@@ -22,15 +22,17 @@ pub struct Scene {
 
 impl Scene {
     pub fn new() -> Scene {
-        Scene::of(|builder| builder)
+        Scene::of(|_| {})
     }
 
     /// The same, with other settings of the session.
-    pub fn of(set: impl FnOnce(Builder) -> Builder) -> Scene {
+    pub fn of(set: impl FnOnce(&mut Config)) -> Scene {
         let server = Server::start();
         let proxy = Proxy::start(server.address());
-        let builder = Session::builder(proxy.connect_string());
-        let session = set(builder.session_timeout(Duration::from_secs(6))).connect().unwrap();
+        let mut config = Config::new(proxy.connect_string());
+        config.session_timeout = Duration::from_secs(6);
+        set(&mut config);
+        let session = Session::connect(config).unwrap();
         let them = Raw::connect_timeout(&server.connect_string(), Duration::from_secs(60)).unwrap();
         let events = session.subscribe();
         Scene { server, proxy, session, events, them }

@@ -1,0 +1,209 @@
+//! The settings of a session, and their checks.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::connect_string::ConnectString;
+use crate::error::{Error, Result};
+use crate::retry::RetryPolicy;
+#[cfg(not(feature = "tls"))]
+use crate::tls::TlsConfig;
+
+/// The settings of a session, for [`Session::connect`](crate::Session::connect). A connect string
+/// alone stands for the default settings.
+///
+/// ```no_run
+/// # fn main() -> zk_session::Result<()> {
+/// use std::time::Duration;
+/// use zk_session::{Config, RetryPolicy, Session};
+///
+/// let mut config = Config::new("zk1:2181,zk2:2181,zk3:2181/app");
+/// config.session_timeout = Duration::from_secs(10);
+/// config.auth.push(("digest".to_owned(), b"orders:secret".to_vec()));
+/// config.retry_policy = RetryPolicy { max_elapsed: Duration::from_secs(5), ..RetryPolicy::default() };
+/// let session = Session::connect(config)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Config {
+    /// The servers in ZooKeeper's format: `host[:port]` items, separated by commas, and an optional
+    /// chroot: `"zk1:2181,10.0.0.7,[::1]:2182/app"`. The default port is 2181.
+    pub connect_string: String,
+    /// The session timeout to request; default 30 s. The server grants a timeout within its own
+    /// bounds (by default 2 to 20 of its ticks); see [`Status::timeout`](crate::Status::timeout).
+    pub session_timeout: Duration,
+    /// How long [`connect`](crate::Session::connect) tries; default 10 s. One attempt at a host takes only a
+    /// part of this time.
+    pub connect_timeout: Duration,
+    /// Credentials for ACLs, for instance `("digest", "user:password")`; several may be given. They
+    /// are presented anew on every connection, before anything else. Credentials of the scheme
+    /// `digest` without a colon are refused by [`connect`](crate::Session::connect).
+    pub auth: Vec<(String, Vec<u8>)>,
+    /// Connects over TLS; by default connections are not encrypted. See
+    /// [`TlsConfig`](crate::TlsConfig) for what is checked, and for the servers' side.
+    ///
+    /// If a server does not pass the checks or does not let us in, [`connect`](crate::Session::connect) says
+    /// so for each host, with what to do. If a file cannot be used, it says
+    /// [`Error::InvalidConfig`] at once.
+    #[cfg(feature = "tls")]
+    pub tls: Option<crate::TlsConfig>,
+    #[cfg(not(feature = "tls"))]
+    pub(crate) tls: Option<TlsConfig>,
+    /// How the session comes back after an outage and how long calls wait for that; see
+    /// [`RetryPolicy`].
+    pub retry_policy: RetryPolicy,
+    /// The tick of the servers: `tickTime` in their configuration. With servers that are configured
+    /// as usual there is no need to state it. By default the library takes half of the granted
+    /// session timeout for the tick.
+    ///
+    /// The length of the lease depends on the tick: every half tick each server reports to
+    /// its leader which sessions it has heard. By default servers grant no session timeout below
+    /// two ticks, so half of the timeout is never shorter than the tick. State the tick in these
+    /// cases:
+    ///
+    /// * **`minSessionTimeout` of the servers is set below two ticks.** If the tick is not stated
+    ///   then, two clients may hold the same thing at once.
+    /// * What is held should outlive longer outages. If the tick is far below the timeout and is
+    ///   stated, a lease lasts up to a fifth of the timeout longer.
+    ///
+    /// Never state less than the real tick: then two clients can hold the same thing at once. The
+    /// library can warn of that in the log only if the servers grant another timeout than was
+    /// requested, since only then their tick shows. If the servers' ticks differ, state the
+    /// longest.
+    ///
+    /// Behind an observer master (`observerMasterPort`) no tick is right: hold nothing in sessions
+    /// that are connected to observers of such a master.
+    ///
+    /// Keep the stated tick at or below half of the session timeout. With a longer tick only a new
+    /// connection renews the lease, so the session connects anew often. A warning in the log says
+    /// so.
+    pub server_tick: Option<Duration>,
+    /// After this time a new session is made if all servers refuse the old one because they have
+    /// lost their data; by default never.
+    ///
+    /// A server refuses a session that has seen a later state than the server itself has. That is
+    /// so for a moment when the server lags behind, or has just started and still reads its data.
+    /// It is so for good when the ensemble comes back without its data, or with an older copy of
+    /// it. Then the old session can never be resumed:
+    /// what it holds is lost as with an expiry ([`LossReason`](crate::LossReason) `LeaseExpired` or
+    /// `SessionExpired`), and calls that wait begin anew in the new session. The time counts from
+    /// the first refusal, and begins again whenever a host answers otherwise or cannot be reached:
+    /// that host may still have the data.
+    ///
+    /// By default the session waits until the data is back, because only an operator knows whether
+    /// it will come back. Transaction numbers of an ensemble that has lost its data begin anew. A
+    /// server without a quorum closes connections in the same way. Then the library may give up a
+    /// session that the servers could resume when the quorum is back, and its ephemeral nodes are
+    /// lost. So give a time that is longer than the outages which a session should survive.
+    pub after_data_loss: Option<Duration>,
+    /// The chroot of the connect string must exist: if it does not, [`connect`](crate::Session::connect) ends
+    /// with an error, and so does a call if the chroot is deleted later. By default the first
+    /// [`hold`](crate::Requests::hold) makes it, and the log says so at level `info`. A chroot that does
+    /// not exist is often a mistake: the connect string is mistyped, or names another ensemble.
+    /// Then no other process uses the same nodes. Without a chroot in the connect string this
+    /// changes nothing.
+    pub require_chroot: bool,
+}
+
+impl Config {
+    /// The default settings, for these servers; see [`connect_string`](Self::connect_string).
+    pub fn new(connect_string: impl Into<String>) -> Self {
+        Config {
+            connect_string: connect_string.into(),
+            session_timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(10),
+            auth: Vec::new(),
+            tls: None,
+            retry_policy: RetryPolicy::default(),
+            server_tick: None,
+            after_data_loss: None,
+            require_chroot: false,
+        }
+    }
+
+    /// Finds what can never work before any server is dialled, and gives the servers.
+    pub(crate) fn check(&self) -> Result<ConnectString> {
+        let ensemble = ConnectString::parse(&self.connect_string)?;
+        check_millis("session timeout", self.session_timeout)?;
+        check_millis("connect timeout", self.connect_timeout)?;
+        self.retry_policy.check()?;
+        if let Some(tick) = self.server_tick {
+            check_millis("server tick", tick)?;
+            if tick > self.session_timeout {
+                let timeout = self.session_timeout;
+                return Err(Error::InvalidConfig {
+                    what: "server tick",
+                    reason: format!(
+                        "{tick:?} is longer than the session timeout, {timeout:?}: ask for a session timeout of two ticks or more"
+                    ),
+                });
+            }
+        }
+        for (scheme, credentials) in &self.auth {
+            let refused = |reason| Err(Error::InvalidConfig { what: "auth", reason });
+            if scheme.is_empty() || scheme.len() > 1024 || credentials.len() > 64 << 10 {
+                return refused(format!(
+                    "the scheme {scheme:?} must have 1 to 1024 bytes, the credentials at most 64 KiB"
+                ));
+            }
+            // A server accepts digest credentials without a colon, and then takes the whole secret
+            // for the user's name, which it writes into the ACLs.
+            if scheme == "digest" && !credentials.contains(&b':') {
+                return refused("digest credentials are `user:password`, with a colon".to_owned());
+            }
+        }
+        if let Some(tls) = &self.tls {
+            tls.check(&ensemble.hosts)?;
+        }
+        Ok(ensemble)
+    }
+}
+
+impl From<&str> for Config {
+    fn from(connect_string: &str) -> Self {
+        Config::new(connect_string)
+    }
+}
+
+impl From<&String> for Config {
+    fn from(connect_string: &String) -> Self {
+        Config::new(connect_string)
+    }
+}
+
+impl From<String> for Config {
+    fn from(connect_string: String) -> Self {
+        Config::new(connect_string)
+    }
+}
+
+/// Credentials are not shown.
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let schemes: Vec<&String> = self.auth.iter().map(|(scheme, _)| scheme).collect();
+        f.debug_struct("Config")
+            .field("connect_string", &self.connect_string)
+            .field("session_timeout", &self.session_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("auth", &schemes)
+            .field("tls", &self.tls.is_some())
+            .field("retry_policy", &self.retry_policy)
+            .field("server_tick", &self.server_tick)
+            .field("after_data_loss", &self.after_data_loss)
+            .field("require_chroot", &self.require_chroot)
+            .finish()
+    }
+}
+
+/// A duration that ZooKeeper can carry: 1 ms to `i32::MAX` ms.
+fn check_millis(what: &'static str, d: Duration) -> Result<()> {
+    if d.as_millis() == 0 || d.as_millis() > i32::MAX as u128 {
+        return Err(Error::InvalidConfig {
+            what,
+            reason: format!("{d:?} is not between 1 ms and {} ms", i32::MAX),
+        });
+    }
+    Ok(())
+}
