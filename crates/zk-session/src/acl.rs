@@ -29,7 +29,8 @@ pub enum Acl {
     ///
     /// let acl = Acl::Custom(vec![
     ///     AclEntry { permissions: Permissions::ALL, scheme: "auth".into(), id: "".into() },
-    ///     AclEntry { permissions: Permissions::READ, scheme: "ip".into(), id: "10.0.0.0/8".into() }, // operators may read
+    ///     // Operators may read.
+    ///     AclEntry { permissions: Permissions::READ, scheme: "ip".into(), id: "10.0.0.0/8".into() },
     /// ]);
     /// ```
     Custom(Vec<AclEntry>),

@@ -20,7 +20,8 @@ use crate::tls::TlsConfig;
 /// let mut config = Config::new("zk1:2181,zk2:2181,zk3:2181/app");
 /// config.session_timeout = Duration::from_secs(10);
 /// config.auth.push(("digest".to_owned(), b"orders:secret".to_vec()));
-/// config.retry_policy = RetryPolicy { max_elapsed: Duration::from_secs(5), ..RetryPolicy::default() };
+/// let max_elapsed = Duration::from_secs(5);
+/// config.retry_policy = RetryPolicy { max_elapsed, ..RetryPolicy::default() };
 /// let session = Session::connect(config)?;
 /// # Ok(())
 /// # }
@@ -34,19 +35,18 @@ pub struct Config {
     /// The session timeout to request; default 30 s. The server grants a timeout within its own
     /// bounds (by default 2 to 20 of its ticks); see [`Status::timeout`](crate::Status::timeout).
     pub session_timeout: Duration,
-    /// How long [`connect`](crate::Session::connect) tries; default 10 s. One attempt at a host takes only a
-    /// part of this time.
+    /// How long `connect` tries; default 10 s. One attempt at a host takes only a part of this
+    /// time.
     pub connect_timeout: Duration,
     /// Credentials for ACLs, for instance `("digest", "user:password")`; several may be given. They
     /// are presented anew on every connection, before anything else. Credentials of the scheme
-    /// `digest` without a colon are refused by [`connect`](crate::Session::connect).
+    /// `digest` without a colon are refused by `connect`.
     pub auth: Vec<(String, Vec<u8>)>,
     /// Connects over TLS; by default connections are not encrypted. See
     /// [`TlsConfig`](crate::TlsConfig) for what is checked, and for the servers' side.
     ///
-    /// If a server does not pass the checks or does not let us in, [`connect`](crate::Session::connect) says
-    /// so for each host, with what to do. If a file cannot be used, it says
-    /// [`Error::InvalidConfig`] at once.
+    /// If a server does not pass the checks or does not let us in, `connect` says so for each
+    /// host, with what to do. If a file cannot be used, it says [`Error::InvalidConfig`] at once.
     #[cfg(feature = "tls")]
     pub tls: Option<crate::TlsConfig>,
     #[cfg(not(feature = "tls"))]
@@ -58,10 +58,9 @@ pub struct Config {
     /// as usual there is no need to state it. By default the library takes half of the granted
     /// session timeout for the tick.
     ///
-    /// The length of the lease depends on the tick: every half tick each server reports to
-    /// its leader which sessions it has heard. By default servers grant no session timeout below
-    /// two ticks, so half of the timeout is never shorter than the tick. State the tick in these
-    /// cases:
+    /// The length of the lease depends on the tick: every half tick each server reports to its
+    /// leader which sessions it has heard. By default servers grant no session timeout below two
+    /// ticks, so half of the timeout is never shorter than the tick. State the tick in these cases:
     ///
     /// * **`minSessionTimeout` of the servers is set below two ticks.** If the tick is not stated
     ///   then, two clients may hold the same thing at once.
@@ -86,11 +85,10 @@ pub struct Config {
     /// A server refuses a session that has seen a later state than the server itself has. That is
     /// so for a moment when the server lags behind, or has just started and still reads its data.
     /// It is so for good when the ensemble comes back without its data, or with an older copy of
-    /// it. Then the old session can never be resumed:
-    /// what it holds is lost as with an expiry ([`LossReason`](crate::LossReason) `LeaseExpired` or
-    /// `SessionExpired`), and calls that wait begin anew in the new session. The time counts from
-    /// the first refusal, and begins again whenever a host answers otherwise or cannot be reached:
-    /// that host may still have the data.
+    /// it. Then the old session can never be resumed: what it holds is lost as with an expiry
+    /// ([`LossReason`](crate::LossReason) `LeaseExpired` or `SessionExpired`), and calls that wait
+    /// begin anew in the new session. The time counts from the first refusal, and begins again
+    /// whenever a host answers otherwise or cannot be reached: that host may still have the data.
     ///
     /// By default the session waits until the data is back, because only an operator knows whether
     /// it will come back. Transaction numbers of an ensemble that has lost its data begin anew. A
@@ -98,12 +96,11 @@ pub struct Config {
     /// session that the servers could resume when the quorum is back, and its ephemeral nodes are
     /// lost. So give a time that is longer than the outages which a session should survive.
     pub after_data_loss: Option<Duration>,
-    /// The chroot of the connect string must exist: if it does not, [`connect`](crate::Session::connect) ends
-    /// with an error, and so does a call if the chroot is deleted later. By default the first
-    /// [`hold`](crate::Requests::hold) makes it, and the log says so at level `info`. A chroot that does
-    /// not exist is often a mistake: the connect string is mistyped, or names another ensemble.
-    /// Then no other process uses the same nodes. Without a chroot in the connect string this
-    /// changes nothing.
+    /// The chroot of the connect string must exist: if it does not, `connect` ends with an error,
+    /// and so does a call if the chroot is deleted later. By default the first `hold` makes it,
+    /// and the log says so at level `info`. A chroot that does not exist is often a mistake: the
+    /// connect string is mistyped, or names another ensemble. Then no other process uses the same
+    /// nodes. Without a chroot in the connect string this changes nothing.
     pub require_chroot: bool,
 }
 
