@@ -23,7 +23,6 @@ const LIBRARY: &[&str] = &[
     "limit.rs",
     "local/queue.rs",
     "reentry.rs",
-    "turn.rs",
     "process.rs",
     "held_node.rs",
     "held_state.rs",

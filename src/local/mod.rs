@@ -6,5 +6,3 @@ pub(crate) mod lock;
 pub(crate) mod queue;
 pub(crate) mod reentry;
 pub(crate) mod registry;
-pub(crate) mod self_deadlock;
-pub(crate) mod turn;

@@ -1,31 +1,37 @@
 //! One request's way through the queue: make a node, list the queue, wait while a node is ahead,
 //! and be granted the lock.
 //!
-//! `predecessor.rs` waits. A request that ends in any way but with a grant leaves no node: the drop
-//! of its `ContenderNode` deletes it.
+//! A waiter waits by one of two strategies. With `Predecessor` it watches the one node that it has
+//! to wait for, so that a release wakes one waiter. With `Parent` it watches the list of children,
+//! and every change wakes every waiter.
+//!
+//! A request that ends in any way but with a grant leaves no node: the drop of its `ContenderNode`
+//! deletes it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::contender_node::ContenderNode;
-use super::name::{self, Kind, Name};
+use super::held_node::NewNode;
+use super::held_state::OnLoss;
+use super::name::{self, Kind, Name, NodeKey};
 use super::request::{Callbacks, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, until_done};
 use super::rule::{self, Claim, Verdict};
 use super::{HeldNode, Queue, WaitStrategy};
 use crate::error::Result;
 use crate::wait::Mode;
 use zk_session::generation::{
-    Answers, CallError, CreateMode, Generation, Operation, Reply, create_contender,
+    Answers, CallError, CreateMode, Generation, Listed, Operation, Removal, Reply, create_contender,
 };
+use zk_session::lease::Refused;
 use zk_session::lease::node::NodeWatch;
 use zk_session::notifier::{EventMask, Notifier};
 use zk_wire::path;
 
-pub(super) const OWN_GONE: u8 = 1;
-pub(super) const OWN_CHANGED: u8 = 2;
-pub(super) const AHEAD_GONE: u8 = 4;
-pub(super) const AHEAD_CHANGED: u8 = 8;
-pub(super) const SESSION: u8 = 16;
+const OWN_GONE: u8 = 1;
+const OWN_CHANGED: u8 = 2;
+const AHEAD_GONE: u8 = 4;
+const AHEAD_CHANGED: u8 = 8;
+const SESSION: u8 = 16;
 
 /// The notifications about a waiter's own node.
 const OWN: EventMask = EventMask { gone: OWN_GONE, changed: OWN_CHANGED };
@@ -33,20 +39,20 @@ const OWN: EventMask = EventMask { gone: OWN_GONE, changed: OWN_CHANGED };
 /// A waiter that has waited for so long watches its own node too, to notice if somebody deletes it.
 const OWN_WATCH_AFTER: Duration = Duration::from_millis(50);
 
-pub(super) struct QueueAttempt<'a> {
-    pub(super) queue: &'a Queue,
-    pub(super) request: &'a Request<'a>,
+struct QueueAttempt<'a> {
+    queue: &'a Queue,
+    request: &'a Request<'a>,
     /// What the request wants: this decides the name of its node, and for which nodes it waits.
     kind: Kind,
     callbacks: &'a Callbacks<'a>,
-    pub(super) notifier: Arc<Notifier>,
+    notifier: Arc<Notifier>,
 }
 
 /// The node that a listing shows just ahead of ours.
-pub(super) struct Ahead {
-    pub(super) path: String,
+struct Ahead {
+    path: String,
     /// As in [`Verdict::Wait`].
-    pub(super) sole: bool,
+    sole: bool,
 }
 
 impl Queue {
@@ -167,7 +173,7 @@ impl QueueAttempt<'_> {
     }
 
     /// Notes that somebody is listed ahead of us. For a caller that only tries that is the end.
-    pub(super) fn blocked(&self) -> Step<()> {
+    fn blocked(&self) -> Step<()> {
         self.request.call.found_contention();
         if self.request.mode == Mode::Try {
             return Err(Stop::Busy);
@@ -184,11 +190,7 @@ impl QueueAttempt<'_> {
     /// Either listing follows our create. So if it shows somebody ahead, that was so at some moment
     /// since the call began, and a call whose time ends says so with right, even if the server lags
     /// by then.
-    pub(super) fn list(
-        &self,
-        contender: &mut ContenderNode,
-        watch: bool,
-    ) -> Step<(Option<Ahead>, u64)> {
+    fn list(&self, contender: &mut ContenderNode, watch: bool) -> Step<(Option<Ahead>, u64)> {
         let Queue { dir, .. } = self.queue;
         let listed = match contender.listed.take() {
             Some(listed) => Ok(listed),
@@ -224,7 +226,7 @@ impl QueueAttempt<'_> {
     }
 
     /// Sets the watch on our own node, unless it is set on this connection.
-    pub(super) fn watch_own(&self, contender: &mut ContenderNode, epoch: u64) -> Step<()> {
+    fn watch_own(&self, contender: &mut ContenderNode, epoch: u64) -> Step<()> {
         if contender.watch == NodeWatch::On(epoch) {
             return Ok(());
         }
@@ -235,7 +237,7 @@ impl QueueAttempt<'_> {
     }
 
     /// Takes the answer to a read of our own node that set a watch on it.
-    pub(super) fn own_watched(
+    fn own_watched(
         &self,
         contender: &mut ContenderNode,
         answers: &mut Answers,
@@ -254,7 +256,7 @@ impl QueueAttempt<'_> {
     /// Waits, with watches that are set on the connection `epoch`, until `outcome` gives a value
     /// for a notification, and gives that value. Gives false if our own node or the session has
     /// changed: then the queue must be listed again, whatever the strategy.
-    pub(super) fn until_changed(
+    fn until_changed(
         &self,
         contender: &mut ContenderNode,
         epoch: u64,
@@ -307,6 +309,167 @@ fn own_gone(path: &str) -> Stop {
         "{path}: our waiting node is gone (deleted by hand, or its session expired); queueing again"
     );
     Stop::Anew
+}
+
+// ---- behind a predecessor ----
+
+impl QueueAttempt<'_> {
+    /// Lists the queue, and waits for the node just ahead of ours, if there is one. True: no node
+    /// is ahead. False: the queue must be listed again.
+    fn behind_predecessor(&mut self, contender: &mut ContenderNode) -> Step<bool> {
+        let (ahead, epoch) = self.list(contender, false)?;
+        let Some(ahead) = ahead else { return Ok(true) };
+        self.blocked()?;
+        let generation = contender.generation.clone();
+        self.notifier.clear(!(OWN_GONE | OWN_CHANGED));
+        // Register before the watch is set: an event may arrive before the answer to the read that
+        // sets it.
+        let mask = |gone, changed| EventMask { gone, changed };
+        let _ahead = generation.nodes.register(
+            ahead.path.clone(),
+            &self.notifier,
+            mask(AHEAD_GONE, AHEAD_CHANGED),
+        );
+        let _session =
+            self.request.core().changes.register((), &self.notifier, mask(SESSION, SESSION));
+        // If we are next, our own node is read in the same flight, with a watch: with that watch
+        // set, the end of the node ahead is a grant, and no second listing is needed. A contender
+        // further back sets the watch on its own node later, if it waits for long.
+        let own = contender.path.clone();
+        let read = |path| (Operation::GetData { path, watch: true }, None);
+        let both = [read(ahead.path.as_str()), read(own.as_str())];
+        let requests = if ahead.sole { both.as_slice() } else { &both[..1] };
+        let flight = generation.flight(requests, &self.request.limit);
+        let mut answers = flight.map_err(|e| self.request.stop(&ahead.path, e))?;
+        let watched = answers.epoch;
+        if ahead.sole {
+            self.own_watched(contender, &mut answers, 1)?;
+        }
+        match answers.take(0) {
+            Ok(_) => {}
+            Err(CallError::NoNode) => return Ok(false),
+            Err(e) => return Err(self.request.stop(&ahead.path, e)),
+        }
+        // All watches must stand on the connection that the listing came from: what happened
+        // between two connections is not known.
+        if watched != epoch || generation.epoch() != epoch {
+            return Ok(false);
+        }
+        debug!("{}: waiting for {}", contender.path, ahead.path);
+        self.until_changed(contender, epoch, |contender, events| {
+            if events & AHEAD_CHANGED != 0 {
+                return Some(false);
+            }
+            // The server sends events in the order of the changes. So if our own watch stands and
+            // has not fired, our node was still there when the node ahead was deleted.
+            let stood = ahead.sole
+                && contender.watch == NodeWatch::On(epoch)
+                && generation.epoch() == epoch;
+            (events & AHEAD_GONE != 0).then_some(stood)
+        })
+    }
+
+    /// Lists the queue with a watch on the list, and waits for a change if some node is ahead.
+    /// True: no node is ahead. False: the queue must be listed again.
+    ///
+    /// The end of our own node changes the list too. Our node gets a watch of its own all the same
+    /// after a while, for the time between the last listing and the hold.
+    fn before_parent(&mut self, contender: &mut ContenderNode) -> Step<bool> {
+        let generation = contender.generation.clone();
+        // Notifications from before the listing below tell nothing that it does not show: they are
+        // cleared. If the listing that came with our node is used instead, it has left a watch
+        // already, and a notification of that counts.
+        if contender.listed.is_none() {
+            self.notifier.clear(!(OWN_GONE | OWN_CHANGED));
+        }
+        let mask = EventMask { gone: SESSION, changed: SESSION };
+        let _session = self.request.core().changes.register((), &self.notifier, mask);
+        let (ahead, epoch) = self.list(contender, self.request.mode != Mode::Try)?;
+        if ahead.is_none() {
+            return Ok(true);
+        }
+        self.blocked()?;
+        // If the connection has changed since the listing, its watch is gone.
+        if generation.epoch() != epoch {
+            return Ok(false);
+        }
+        debug!("{}: waiting for a change of the queue", contender.path);
+        self.until_changed(contender, epoch, |_, events| {
+            (events & AHEAD_CHANGED != 0).then_some(false)
+        })
+    }
+}
+
+// ---- the node ----
+
+/// One contender's node, made by a request for a lock. If it is dropped before it is granted, it is
+/// deleted, whatever happens to the connection.
+pub(crate) struct ContenderNode {
+    pub(crate) generation: Arc<Generation>,
+    /// The node's full path.
+    pub(crate) path: String,
+    pub(crate) id: String,
+    /// The zxid of the create; in a downgrade's read node, that of the write which it follows.
+    pub(crate) czxid: i64,
+    /// The listing that came with the node, until it is used.
+    pub(crate) listed: Option<Listed>,
+    /// The watch on the node: set on some connection, or none.
+    pub(crate) watch: NodeWatch,
+    /// The node's data, as the read said that set the watch.
+    pub(crate) data: Vec<u8>,
+    /// The node is held: its drop here must not delete it.
+    is_granted: bool,
+}
+
+impl ContenderNode {
+    /// `path` and `czxid` are those that the answer to the create says.
+    pub(crate) fn new(
+        generation: Arc<Generation>,
+        (path, czxid): (String, i64),
+        id: String,
+    ) -> Self {
+        ContenderNode {
+            generation,
+            path,
+            id,
+            czxid,
+            listed: None,
+            watch: NodeWatch::Unset,
+            data: Vec::new(),
+            is_granted: false,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        path::name(&self.path)
+    }
+
+    /// Makes the node a held one, if the lease is fresh.
+    pub(crate) fn grant(
+        &mut self,
+        on_loss: &dyn Fn(NodeKey) -> OnLoss,
+    ) -> Result<HeldNode, Refused> {
+        let node = NewNode {
+            path: &self.path,
+            is_fixed: false,
+            czxid: self.czxid,
+            watch: self.watch,
+            data: &self.data,
+            removal: Removal::named(self.path.clone(), self.id.clone()),
+        };
+        let held_node = HeldNode::grant(&self.generation, node, on_loss)?;
+        self.is_granted = true;
+        Ok(held_node)
+    }
+}
+
+impl Drop for ContenderNode {
+    fn drop(&mut self) {
+        if !self.is_granted {
+            let (path, id) = (std::mem::take(&mut self.path), std::mem::take(&mut self.id));
+            self.generation.remove(Removal::named(path, id));
+        }
+    }
 }
 
 #[cfg(test)]

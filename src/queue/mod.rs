@@ -6,11 +6,9 @@
 //! is fresh.
 
 mod attempt;
-pub(crate) mod contender_node;
 pub(crate) mod held_node;
 mod held_state;
 pub(crate) mod name;
-mod predecessor;
 pub(crate) mod request;
 mod revoke;
 pub(crate) mod rule;
@@ -21,16 +19,17 @@ pub(crate) mod tally;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+pub(crate) use self::attempt::ContenderNode;
 pub(crate) use self::held_node::{EndBy, HeldNode, NewNode, Release};
 use self::held_state::REVOKE_MESSAGE;
 pub use self::held_state::RevokeSignal;
 pub(crate) use self::held_state::{HoldBounds, OnLoss};
 use self::name::{Family, Kind, Layout, Name};
-pub use self::predecessor::WaitStrategy;
 pub(crate) use self::request::{
     Callbacks, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, end_of_time, query,
 };
 pub(crate) use self::revoke::revoke_contender;
+pub use self::settings::WaitStrategy;
 use self::snapshot::{Children, Folder, snapshot};
 use crate::error::Result;
 use zk_session::acl::Acl;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::local::registry::SelfDeadlockDetector;
 use crate::local::registry::{self, LockKey, Shared};
-use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::observer::LockLabel;
 use crate::path::lock_path;
 use crate::queue::name::Layout;

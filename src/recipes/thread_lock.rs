@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 
 use crate::error::{Cause, Error, Result};
 use crate::local::lock::LocalLock;
+use crate::local::lock::{Admission, Turn};
 use crate::local::queue::Wants;
 use crate::local::reentry::{Guards, Reentry};
+use crate::local::registry::SelfDeadlockDetector;
 use crate::local::registry::Shared;
-use crate::local::self_deadlock::SelfDeadlockDetector;
-use crate::local::turn::{Admission, Turn};
 use crate::queue::HoldBounds;
 use crate::queue::name::Kind;
 use crate::queue::settings::Settings;

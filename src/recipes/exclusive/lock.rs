@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 
 use super::attempt;
 use crate::error::{Error, Result};
+use crate::local::lock::Admission;
 use crate::local::queue::{LocalQueue, Wants};
+use crate::local::registry::SelfDeadlockDetector;
 use crate::local::registry::Shared;
-use crate::local::self_deadlock::SelfDeadlockDetector;
-use crate::local::turn::Admission;
 use crate::queue::settings::Settings;
 use crate::queue::tally::{HoldTally, LockTally};
 use crate::queue::{Callbacks, Contender, EndBy, HeldNode, OnLoss, Release, Request, query};

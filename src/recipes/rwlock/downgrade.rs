@@ -4,7 +4,7 @@
 //! the read too, because both have one number.
 
 use crate::error::{Error, Result};
-use crate::queue::contender_node::ContenderNode;
+use crate::queue::ContenderNode;
 use crate::queue::name::{self, Kind};
 use crate::queue::request::failure;
 use crate::queue::rule;

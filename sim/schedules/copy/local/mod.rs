@@ -2,4 +2,3 @@ mod keep;
 pub mod lock;
 pub mod queue;
 pub mod reentry;
-pub mod turn;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub(crate) use self::count::Count;
 use crate::error::{Error, Result};
-use crate::queue::contender_node::ContenderNode;
+use crate::queue::ContenderNode;
 use crate::queue::request::until_done;
 use crate::queue::snapshot::Children;
 use crate::queue::{Contender, Request, Step, Stop, name, query};

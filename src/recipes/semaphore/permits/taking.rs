@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use super::Permits;
-use crate::queue::contender_node::ContenderNode;
+use crate::queue::ContenderNode;
 use crate::queue::name::{self, Layout};
 use crate::queue::{
     Callbacks, HeldNode, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, rule,
