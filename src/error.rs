@@ -304,7 +304,7 @@ mod tests {
             server("ThrottledOp"),
             server("NotReadOnly"),
             server("InvalidACL"),
-            server(zk_session::error::ANSWER_TOO_LONG),
+            server(zk_session::unstable::ANSWER_TOO_LONG),
         ]
     }
 
@@ -361,6 +361,6 @@ mod tests {
             .unwrap();
         let codes = row.split(" | ").nth(2).unwrap();
         let named: Vec<&str> = codes.split('`').skip(1).step_by(2).collect();
-        assert_eq!(named, zk_session::error::TRANSIENT_CODES);
+        assert_eq!(named, zk_session::unstable::TRANSIENT_CODES);
     }
 }

@@ -9,11 +9,9 @@ use crate::local::registry;
 use crate::queue::HeldNode;
 use crate::recipes::guard::Held;
 use crate::session::ZkSession;
-use zk_session::clock::BootTime;
-use zk_session::generation::Generation;
-use zk_session::lease::node::LeasedNode;
 use zk_session::observed::{self, Hook};
 pub use zk_session::observed::{Kept, News as SessionNews, watch as watch_sessions};
+use zk_session::unstable::{BootTime, Generation, LeasedNode};
 
 /// One held node, by weak references only, so that the observer keeps nothing alive.
 #[derive(Clone)]

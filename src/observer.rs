@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use crate::error::LossReason;
 use zk_session::SessionEvent;
-use zk_session::event::{Notice, Observing};
-use zk_session::logging::contained;
+use zk_session::unstable::{Notice, Observing, contained};
 use zk_session::world::{Instant, Mutex, Receiver, Sender, bounded, thread};
 use zk_wire::code::op;
 

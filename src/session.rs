@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::observer::{EventQueue, Observer, Observers};
-use zk_session::core::Core;
+use zk_session::unstable::Core;
 use zk_session::world::Receiver;
 use zk_session::{Config, RetryPolicy, Session, SessionEvent, SessionState, SessionStats};
 

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use crate::error::Result;
-use zk_session::cancel::CancelToken;
-use zk_session::limit::Limit;
+use zk_session::CancelToken;
+use zk_session::unstable::Limit;
 use zk_session::world::Instant;
 
 /// How long a call waits for a lock: a timeout, a deadline and a cancel token, or any of these. The

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use zk_session::machine::Bench;
+use zk_session::unstable::Bench;
 
 /// A create and a listing in one flight, with their answers: what one call for a lock sends.
 fn create_and_list(c: &mut Criterion) {

@@ -212,7 +212,19 @@ fn modules(dir: &Path, files: &[&str], engine: &str) {
     for place in places {
         *all.entry("").or_default() += &format!("pub mod {place};\n");
     }
-    for (place, text) in all {
+    for (place, mut text) in all {
+        if place == "zk_session" {
+            let modules = text.lines().filter_map(|line| line.strip_prefix("pub mod "));
+            let parts: Vec<&str> = modules.map(|module| module.trim_end_matches(';')).collect();
+            text += &unstable(&parts);
+        }
         write(&dir.join(place).join("mod.rs"), &text);
     }
+}
+
+/// What the library's files take from the session beside its face: all of these modules.
+fn unstable(modules: &[&str]) -> String {
+    let uses = modules.iter().filter(|module| **module != "error");
+    let uses: String = uses.map(|module| format!("    pub use super::{module}::*;\n")).collect();
+    format!("pub mod unstable {{\n{uses}}}\n")
 }

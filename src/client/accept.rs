@@ -13,7 +13,7 @@ use std::time::Instant;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 
-use zk_session::nonblocking::read_some;
+use zk_session::unstable::read_some;
 
 /// If more peers than this have not sent enough bytes yet, the oldest is closed.
 const MAX_CANDIDATES: usize = 64;

@@ -33,12 +33,7 @@ use crate::error::{Cause, Error, Result};
 use crate::session::ZkSession;
 use machine::ClientMachine;
 use thread::Loopback;
-use zk_session::generation::Generation;
-use zk_session::limit::Limit;
-use zk_session::logging::contained;
-use zk_session::process::PerProcess;
-use zk_session::raw::RawNews;
-use zk_session::retry::Retry;
+use zk_session::unstable::{Generation, Limit, PerProcess, RawNews, Retry, contained};
 use zk_session::world::{Instant, LazyLock, spawn_own};
 use zk_wire::code::err;
 

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::Submit;
 use super::accept::Accept;
 use super::machine::{ClientMachine, Submission};
-use zk_session::nonblocking::{read_some, write_some};
+use zk_session::unstable::{read_some, write_some};
 use zk_session::world::spawn_own;
 use zk_wire::record::ConnectReply;
 

@@ -5,8 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::queue::{EndBy, HeldNode, name};
-use zk_session::clock::BootTime;
-use zk_session::generation::{Folder, FolderWatch, Generation};
+use zk_session::unstable::{BootTime, Folder, FolderWatch, Generation};
 use zk_session::world::Mutex;
 
 /// The kept hold of one lock in this process, if there is one.

@@ -72,7 +72,7 @@ use crate::queue::settings::Settings;
 use crate::queue::{Callbacks, EndBy, HeldNode, HoldBounds, OnLoss, Queue, Release, Request};
 use crate::wait::Mode;
 use zk_session::SessionState;
-use zk_session::notifier::WatchRegistry;
+use zk_session::unstable::WatchRegistry;
 use zk_session::world::Instant;
 
 /// What all locks of one path on one session share. `S` is a hold that several threads can share.
@@ -327,7 +327,7 @@ mod tests {
     use crate::ZkSession;
     use crate::queue::NewNode;
     use std::time::Duration;
-    use zk_session::limit::Limit;
+    use zk_session::unstable::Limit;
     use zk_test_server::TestServer;
 
     /// A node that was lost before it came to this thread is held by nobody. Another thread that

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use crate::queue::name::NodeKey;
-use zk_session::limit::{Ended, Limit};
+use zk_session::unstable::{Ended, Limit};
 use zk_session::world::{Instant, Mutex, Sender, bounded};
 
 /// `H` is a hold that one thread hands to the next, `S` a hold that several threads can share.
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use std::time::Duration;
-    use zk_session::cancel::CancelToken;
+    use zk_session::CancelToken;
 
     fn never_looks() -> ControlFlow<(), Option<Instant>> {
         ControlFlow::Continue(None)

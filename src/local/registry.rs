@@ -12,7 +12,7 @@ use std::collections::hash_map::Entry;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use zk_session::process::{PerProcess, Process};
+use zk_session::unstable::{PerProcess, Process};
 use zk_session::world::thread::ThreadId;
 use zk_session::world::{HashMap, LazyLock, Mutex};
 

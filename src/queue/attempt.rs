@@ -19,12 +19,10 @@ use super::rule::{self, Claim, Verdict};
 use super::{HeldNode, Queue, WaitStrategy};
 use crate::error::Result;
 use crate::wait::Mode;
-use zk_session::generation::{
-    Answers, CallError, CreateMode, Generation, Listed, Operation, Removal, Reply, create_contender,
+use zk_session::unstable::{
+    Answers, CallError, CreateMode, EventMask, Generation, Listed, NodeWatch, Notifier, Operation,
+    Refused, Removal, Reply, create_contender,
 };
-use zk_session::lease::Refused;
-use zk_session::lease::node::NodeWatch;
-use zk_session::notifier::{EventMask, Notifier};
 use zk_wire::path;
 
 const OWN_GONE: u8 = 1;
@@ -477,8 +475,8 @@ mod tests {
     use super::*;
     use crate::ZkSession;
     use crate::queue::name::Layout;
-    use zk_session::acl::Acl;
-    use zk_session::limit::Limit;
+    use zk_session::Acl;
+    use zk_session::unstable::Limit;
     use zk_test_server::TestServer;
 
     /// The event comes between the listing and the wait, while another contender is ahead.

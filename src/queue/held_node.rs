@@ -12,13 +12,10 @@ use super::request::error;
 use crate::error::{Cause, Error, LossReason, Result};
 #[cfg(zk_sim)]
 use crate::observed::{self, News, Observed};
-use zk_session::clock::BootTime;
-use zk_session::core::Core;
-use zk_session::generation::{CallError, Generation, Outcome, Removal};
-use zk_session::lease::Refused;
-use zk_session::lease::node::{LeasedNode, NodeWatch};
-use zk_session::limit::{Ended, Limit};
-use zk_session::process::Process;
+use zk_session::unstable::{
+    BootTime, CallError, Core, Ended, Generation, LeasedNode, Limit, NodeWatch, Outcome, Process,
+    Refused, Removal,
+};
 use zk_session::world::Receiver;
 use zk_session::world::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -8,12 +8,9 @@ use std::time::Duration;
 
 use crate::error::LossReason;
 use crate::queue::tally::Holds;
-use zk_session::clock::{BootTime, SharedTime};
-use zk_session::generation::Generation;
-use zk_session::lease::Bounds;
-use zk_session::lease::node::Listener;
-use zk_session::process::Process;
-use zk_session::signal::{Once, Signal};
+use zk_session::unstable::{
+    BootTime, Bounds, Generation, Listener, Once, Process, SharedTime, Signal,
+};
 use zk_session::world::{LazyLock, Mutex, OnceLock, Receiver, Sender, bounded};
 use zk_wire::path;
 

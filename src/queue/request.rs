@@ -24,13 +24,10 @@ use crate::queue::tally::LockTally;
 use crate::session::ZkSession;
 use crate::wait::{Call, Mode};
 use zk_session::SessionState;
-use zk_session::core::Core;
-use zk_session::generation::{Answers, CallError, Generation, Operation, Reply};
-use zk_session::lease::Refused;
-use zk_session::limit::{Ended, Limit, Overlong};
-use zk_session::nonce;
-use zk_session::notifier::{EventMask, Notifier};
-use zk_session::retry::Retry;
+use zk_session::unstable::{
+    Answers, CallError, Core, Ended, EventMask, Generation, Limit, Notifier, Operation, Overlong,
+    Refused, Reply, Retry, nonce,
+};
 use zk_session::world::Instant;
 use zk_wire::path;
 
@@ -473,7 +470,7 @@ pub(crate) fn failure(op: &'static str, core: &Core, path: &str, e: CallError) -
 
 /// What a failed request means to the user; `path` is as the user knows it.
 pub(crate) fn error(op: &'static str, path: String, e: CallError) -> Error {
-    zk_session::requests::error(op, path, e).into()
+    zk_session::unstable::error(op, path, e).into()
 }
 
 #[cfg(test)]
@@ -504,8 +501,7 @@ mod tests {
     use crate::error::LossReason;
     use crate::queue::NewNode;
     use crate::{SessionEvent, ZkMutex};
-    use zk_session::generation::{Folder, FolderWatch, Operation};
-    use zk_session::lease::node::NodeWatch;
+    use zk_session::unstable::{Folder, FolderWatch, NodeWatch, Operation};
     use zk_test_server::{Op, TestServer};
 
     const SOON: Duration = Duration::from_secs(20);

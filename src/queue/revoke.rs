@@ -8,9 +8,7 @@ use super::{Contender, Queue, name};
 use crate::error::{Error, Result};
 use crate::path::lock_path;
 use crate::session::ZkSession;
-use zk_session::core::Core;
-use zk_session::generation::{CallError, Operation};
-use zk_session::limit::Limit;
+use zk_session::unstable::{CallError, Core, Limit, Operation};
 use zk_session::world;
 use zk_wire::path;
 

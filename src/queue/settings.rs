@@ -7,8 +7,7 @@ use super::held_state::HoldBounds;
 use super::name::Layout;
 use crate::session::ZkSession;
 use zk_session::Acl;
-use zk_session::core::Core;
-use zk_session::process::Process;
+use zk_session::unstable::{Core, Process};
 use zk_session::world;
 
 /// What a thread that waits for a lock watches at the server.

@@ -13,9 +13,7 @@
 use crate::error::Result;
 use crate::queue::request::query;
 use std::result::Result as StdResult;
-use zk_session::core::Core;
-use zk_session::generation::{CallError, Generation, Node, Operation, Reply};
-use zk_session::limit::Limit;
+use zk_session::unstable::{CallError, Core, Generation, Limit, Node, Operation, Reply};
 use zk_session::world::HashMap;
 use zk_wire::path;
 

@@ -12,8 +12,7 @@ use crate::queue::{Contender, Queue, Request};
 use crate::recipes::guard::Held;
 use crate::wait::{Call, Mode, Wait, until_got};
 use zk_session::SessionState;
-use zk_session::core::Core;
-use zk_session::limit::Limit;
+use zk_session::unstable::{Core, Limit};
 use zk_session::world::thread::ThreadId;
 
 /// One way to take a lock: a mutex, one half of a read/write lock, a number of permits.

@@ -20,7 +20,7 @@ use crate::recipes::calls::{Acquire, InQueue};
 use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::FORKED;
 use zk_session::SessionState;
-use zk_session::core::Core;
+use zk_session::unstable::Core;
 use zk_session::world::thread::ThreadId;
 use zk_session::world::{Mutex, this_thread};
 

@@ -6,62 +6,55 @@
 #[doc(hidden)]
 pub mod logging; // comes first: the other modules use its macros
 
-#[doc(hidden)]
-pub mod acl;
+// The modules that need no docs on each item have none in the face, and only some in `unstable`.
+
+mod acl;
 mod callbacks;
-#[doc(hidden)]
-pub mod cancel;
-#[doc(hidden)]
-pub mod clock;
+mod cancel;
+#[allow(missing_docs)]
+mod clock;
 mod config;
 mod connect_string;
 mod connection;
-#[doc(hidden)]
-pub mod core;
-#[doc(hidden)]
-pub mod error;
-#[doc(hidden)]
-pub mod event;
+#[allow(missing_docs)]
+mod core;
+mod error;
+mod event;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
-#[doc(hidden)]
-pub mod generation;
+#[allow(missing_docs)]
+mod generation;
 mod hold;
-#[doc(hidden)]
-pub mod lease;
-#[doc(hidden)]
-pub mod limit;
-#[doc(hidden)]
-pub mod machine;
-#[doc(hidden)]
-pub mod nonblocking;
-#[doc(hidden)]
-pub mod nonce;
-#[doc(hidden)]
-pub mod notifier;
+mod lease;
+#[allow(missing_docs)]
+mod limit;
+mod machine;
+mod nonblocking;
+mod nonce;
+#[allow(missing_docs)]
+mod notifier;
 #[cfg(zk_sim)]
 pub mod observed;
 mod parents;
 mod path;
-#[doc(hidden)]
-pub mod process;
-#[doc(hidden)]
-pub mod raw;
-#[doc(hidden)]
-pub mod requests;
-#[doc(hidden)]
-pub mod retry;
+mod process;
+#[allow(missing_docs)]
+mod raw;
+mod requests;
+mod retry;
 mod session;
 mod sight;
-#[doc(hidden)]
-pub mod signal;
+#[allow(missing_docs)]
+mod signal;
 mod status;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "no_tls.rs"]
 mod tls;
+#[doc(hidden)]
+pub mod unstable;
 mod watch;
 #[doc(hidden)]
 pub mod world;

@@ -61,7 +61,7 @@ impl Notifier {
 }
 
 /// The dispatch table for watch events: which notifiers to notify when a key (a znode's path, say)
-/// changes. A registration ends when its [`Registration`] is dropped.
+/// changes. A registration ends when its `Registration` is dropped.
 pub struct WatchRegistry<K> {
     next: AtomicU64,
     table: Mutex<HashMap<K, Vec<Registered>>>,

@@ -19,12 +19,8 @@ use crate::queue::tally::{CallTally, LockTally};
 use crate::queue::{Callbacks, HeldNode, Queue, Request, rule};
 use crate::recipes::calls::InQueue;
 use crate::wait::{Call, Mode, until_got};
-use zk_session::cancel::CancelToken;
-use zk_session::core::Core;
-use zk_session::generation::CallError;
-use zk_session::limit::{Ended, Limit};
-use zk_session::process::Process;
-use zk_session::retry::Retry;
+use zk_session::CancelToken;
+use zk_session::unstable::{CallError, Core, Ended, Limit, Process, Retry};
 use zk_session::world::{HashSet, Instant, Mutex, never};
 
 /// The first pause between two checks of a node whose create may still be on its way; each further
@@ -233,7 +229,7 @@ impl CreatedNodes {
 mod tests {
     use super::*;
     use crate::ZkSession;
-    use zk_session::generation::Removal;
+    use zk_session::unstable::Removal;
     use zk_test_server::{Op, TestServer};
 
     /// An earlier node of the candidate is still to be deleted when it makes the next one. `leave`

@@ -13,7 +13,7 @@ use super::state::CandidateState;
 use crate::error::{Cause, Error, Result};
 use crate::wait::{Call, Mode, Wait, until_got};
 use zk_session::SessionState;
-use zk_session::limit::Limit;
+use zk_session::unstable::Limit;
 use zk_session::world::thread::JoinHandle;
 use zk_session::world::{LazyLock, Mutex, Receiver, bounded, spawn_own};
 

@@ -24,7 +24,7 @@ use crate::queue::settings::Settings;
 use crate::recipes::calls::{InQueue, contender_calls};
 use crate::recipes::settings::{LockBuilder, Recipe};
 use crate::session::ZkSession;
-use zk_session::cancel::CancelToken;
+use zk_session::CancelToken;
 
 /// An election over ZooKeeper: of all candidates in all processes, one leads at a time.
 ///

@@ -9,10 +9,9 @@ use super::leadership::Leadership;
 use crate::error::{Error, LossReason, Result};
 use crate::queue::end_of_time;
 use crate::wait::{Call, Mode};
+use zk_session::CancelToken;
 use zk_session::SessionState;
-use zk_session::cancel::CancelToken;
-use zk_session::limit::{Ended, Limit};
-use zk_session::notifier::{EventMask, Notifier, WatchRegistry};
+use zk_session::unstable::{Ended, EventMask, Limit, Notifier, WatchRegistry};
 use zk_session::world::{Instant, Mutex};
 
 /// The state of one candidate.

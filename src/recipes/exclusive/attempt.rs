@@ -15,13 +15,11 @@ use crate::queue::{
     Callbacks, HeldNode, NewNode, OnLoss, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, rule,
 };
 use crate::wait::Mode;
-use zk_session::acl::Acl;
-use zk_session::generation::{CallError, CreateMode, Generation, Operation, Removal};
-use zk_session::lease::Refused;
-use zk_session::lease::node::NodeWatch;
-use zk_session::limit::Limit;
-use zk_session::nonce;
-use zk_session::notifier::{EventMask, Notifier};
+use zk_session::Acl;
+use zk_session::unstable::{
+    CallError, CreateMode, EventMask, Generation, Limit, NodeWatch, Notifier, Operation, Refused,
+    Removal, nonce,
+};
 use zk_session::world::HashSet;
 use zk_wire::path;
 

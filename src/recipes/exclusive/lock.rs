@@ -16,10 +16,8 @@ use crate::queue::{Callbacks, Contender, EndBy, HeldNode, OnLoss, Release, Reque
 use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::FORKED;
-use zk_session::acl::Acl;
-use zk_session::generation::CallError;
-use zk_session::limit::Limit;
-use zk_session::nonce;
+use zk_session::Acl;
+use zk_session::unstable::{CallError, Limit, nonce};
 use zk_session::world::thread::ThreadId;
 use zk_session::world::{Mutex, thread};
 

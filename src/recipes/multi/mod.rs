@@ -17,7 +17,7 @@ pub use self::member::Member;
 use crate::error::{Error, Result};
 use crate::recipes::calls::lock_calls;
 use crate::wait::{Call, Mode, Wait, until_got};
-use zk_session::limit::Limit;
+use zk_session::unstable::Limit;
 use zk_session::world::thread;
 
 /// Several locks as one: a guard holds all of them, or the call holds none.

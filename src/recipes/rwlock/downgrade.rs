@@ -9,9 +9,7 @@ use crate::queue::name::{self, Kind};
 use crate::queue::request::failure;
 use crate::queue::rule;
 use crate::queue::{Callbacks, HeldNode, Queue, Request};
-use zk_session::clock::BootTime;
-use zk_session::generation::{CallError, CreateMode, create_contender};
-use zk_session::lease::Refused;
+use zk_session::unstable::{BootTime, CallError, CreateMode, Refused, create_contender};
 use zk_wire::path;
 
 impl Queue {

@@ -15,7 +15,7 @@ use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
 use crate::session::ZkSession;
 use crate::wait::Mode;
-use zk_session::limit::Limit;
+use zk_session::unstable::Limit;
 use zk_session::world::Instant;
 use zk_session::world::atomic::{AtomicBool, Ordering};
 use zk_wire::path;

@@ -57,6 +57,7 @@ pub struct LeasedNode {
     listener: Arc<dyn Listener>,
 }
 
+#[allow(missing_docs)]
 impl LeasedNode {
     /// A node whose name no other client uses.
     pub fn new(

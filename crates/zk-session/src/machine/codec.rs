@@ -14,6 +14,7 @@ use zk_wire::record::{Reader, Stat, Writer};
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
 pub enum Operation<'a> {
     Create {
         path: &'a str,
@@ -148,6 +149,7 @@ impl CreateMode {
 
 /// The result of a successful request.
 #[derive(Debug)]
+#[allow(missing_docs)]
 pub enum Reply {
     /// The node's path as the server made it. Without a `Stat` in the answer all of it is zero.
     Created(String, Stat),
@@ -177,6 +179,7 @@ pub struct Node {
 #[derive(Debug, Default)]
 pub struct Listing(Vec<u8>);
 
+#[allow(missing_docs)]
 impl Listing {
     pub fn names(&self) -> Vec<&str> {
         children(&self.0).unwrap_or_default() // `decode` has checked it
@@ -185,6 +188,7 @@ impl Listing {
 
 /// Why a request gave no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub enum CallError {
     NoNode,
     NodeExists,
@@ -205,6 +209,7 @@ pub enum CallError {
     Other(String),
 }
 
+#[allow(missing_docs)]
 impl CallError {
     pub fn of_code(code: i32) -> Self {
         match code {
@@ -241,6 +246,7 @@ pub fn error(op: &'static str, path: String, e: CallError) -> Error {
     }
 }
 
+#[allow(missing_docs)]
 impl Operation<'_> {
     /// The operation's code.
     pub(crate) fn code(&self) -> i32 {

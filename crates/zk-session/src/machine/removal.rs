@@ -70,6 +70,7 @@ use crate::machine::codec::{Node, Operation, Reply};
 use crate::nonce;
 use zk_wire::path;
 
+/// A node of ours that is to go, and how it is found.
 #[derive(Clone, Debug)]
 pub struct Removal {
     /// The node's path, as far as it is known.

@@ -443,6 +443,7 @@ impl Rig {
 pub struct Bench(Rig);
 
 impl Bench {
+    /// One whose session is connected.
     pub fn up() -> Self {
         Bench(Rig::up())
     }

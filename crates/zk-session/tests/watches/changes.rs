@@ -2,7 +2,7 @@
 use crate::scene::{NODE, SOON, Scene, told};
 use zk_session::WatchEvent::{Changed, ChildrenChanged, Created, Deleted};
 use zk_session::crossbeam_channel::unbounded;
-use zk_session::generation::{Folder, FolderWatch};
+use zk_session::unstable::{Folder, FolderWatch};
 use zk_session::{Session, Watched};
 use zk_test_support::{OpKind, until};
 

@@ -14,7 +14,21 @@ pub mod process;
 pub mod signal;
 pub mod world;
 
+pub use self::cancel::CancelToken;
 pub use self::error::{Cause, Error, HostFailure, LossReason, Result};
+
+/// What the library's files take from the session beside its face.
+pub mod unstable {
+    pub(crate) use super::Core;
+    pub(crate) use super::clock::*;
+    pub(crate) use super::generation::*;
+    pub(crate) use super::lease::node::*;
+    pub(crate) use super::lease::*;
+    pub(crate) use super::limit::*;
+    pub(crate) use super::notifier::*;
+    pub(crate) use super::process::*;
+    pub(crate) use super::signal::*;
+}
 
 /// The real one has a file of its own.
 pub mod core {

@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use crate::queue::MakeNode;
-use zk_session::acl::Acl;
-use zk_session::generation::{CallError, CreateMode, Generation, Node, Operation};
-use zk_session::limit::Limit;
+use zk_session::Acl;
+use zk_session::unstable::{CallError, CreateMode, Generation, Limit, Node, Operation};
 use zk_session::world::atomic::{AtomicBool, AtomicU32, Ordering};
 use zk_wire::path;
 

@@ -16,10 +16,10 @@ use crate::queue::ContenderNode;
 use crate::queue::request::until_done;
 use crate::queue::snapshot::Children;
 use crate::queue::{Contender, Request, Step, Stop, name, query};
-use zk_session::acl::Acl;
-use zk_session::core::Core;
-use zk_session::generation::{Answers, CallError, Generation, Listing, Node, Operation, Reply};
-use zk_session::limit::Limit;
+use zk_session::Acl;
+use zk_session::unstable::{
+    Answers, CallError, Core, Generation, Limit, Listing, Node, Operation, Reply,
+};
 use zk_session::world::HashSet;
 use zk_wire::path;
 

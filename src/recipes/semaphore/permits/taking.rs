@@ -17,8 +17,9 @@ use crate::queue::{
     Callbacks, HeldNode, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, rule,
 };
 use crate::wait::Mode;
-use zk_session::generation::{CallError, CreateMode, Generation, Reply, create_contender};
-use zk_session::notifier::{EventMask, Notifier, WatchRegistry};
+use zk_session::unstable::{
+    CallError, CreateMode, EventMask, Generation, Notifier, Reply, WatchRegistry, create_contender,
+};
 use zk_wire::path;
 
 const PERMITS: u8 = 1;
