@@ -145,7 +145,7 @@ mod tests {
             chosen.for_each(|one| permissions |= one);
             assert_eq!(permissions == Permissions::ALL, number == 31);
             let acl = Acl::Custom(vec![AclEntry {
-                permissions: permissions,
+                permissions,
                 scheme: "ip".into(),
                 id: "10.0.0.1".into(),
             }]);

@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_client_gets_answers_watch_events_reconnections_and_the_end() {
         let server = TestServer::start().unwrap();
-        let session = Session::connect(&server.connect_string()).unwrap();
+        let session = Session::connect(server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
         let (listener, told) = listener();
         let next = || told.recv_timeout(Duration::from_secs(10)).unwrap();

@@ -106,7 +106,7 @@ fn a_write_that_was_not_sent_is_never_sent_whatever_ended_its_wait() {
 #[test]
 fn nothing_is_held_any_more_when_the_server_hears_of_the_close() {
     let server = TestServer::start().unwrap();
-    let session = || Session::connect(&server.connect_string()).unwrap();
+    let session = || Session::connect(server.connect_string()).unwrap();
     let (ours, theirs) = (session(), session());
     let theirs = theirs.core().generation().unwrap();
     let generation = ours.core().generation().unwrap();
@@ -191,7 +191,7 @@ fn the_supervisor_wakes_for_the_end_of_a_hold_that_is_bound_while_it_sleeps() {
 #[test]
 fn the_server_hears_of_no_close_while_something_is_held() {
     let server = TestServer::start().unwrap();
-    let session = || Session::connect(&server.connect_string()).unwrap();
+    let session = || Session::connect(server.connect_string()).unwrap();
     let (ours, theirs) = (session(), session());
     let theirs = theirs.core().generation().unwrap();
     let generation = ours.core().generation().unwrap();
@@ -219,7 +219,7 @@ fn the_server_hears_of_no_close_while_something_is_held() {
 #[test]
 fn a_hold_is_lost_before_anybody_is_told_that_its_node_is_gone() {
     let server = TestServer::start().unwrap();
-    let session = Session::connect(&server.connect_string()).unwrap();
+    let session = Session::connect(server.connect_string()).unwrap();
     let generation = session.core().generation().unwrap();
     let leased = LeasedNode::new("/l/n".into(), 5, NodeWatch::Unset, Arc::new(|| ()));
     generation.grant(&leased).unwrap();
@@ -240,7 +240,7 @@ fn a_hold_is_lost_before_anybody_is_told_that_its_node_is_gone() {
 #[test]
 fn a_node_that_becomes_a_hold_while_its_deletion_is_told_is_lost() {
     let server = TestServer::start().unwrap();
-    let session = Session::connect(&server.connect_string()).unwrap();
+    let session = Session::connect(server.connect_string()).unwrap();
     let generation = session.core().generation().unwrap();
     let leased = LeasedNode::new("/l/n".into(), 5, NodeWatch::Unset, Arc::new(|| ()));
     let (caller, granted) = (Arc::downgrade(&generation), leased.clone());
@@ -269,7 +269,7 @@ fn send(generation: &Generation) -> Receiver<Answers> {
 #[test]
 fn the_event_loop_reads_again_after_a_caller_that_panicked_while_it_read() {
     let server = TestServer::start().unwrap();
-    let session = Session::connect(&server.connect_string()).unwrap();
+    let session = Session::connect(server.connect_string()).unwrap();
     let generation = session.core().generation().unwrap();
     let go_on = stop_event_loop(&generation); // it might always read first
     let panics = (0..100).any(|_| {
@@ -294,7 +294,7 @@ fn the_event_loop_reads_again_after_a_caller_that_panicked_while_it_read() {
 #[test]
 fn nobody_becomes_a_reader_while_another_thread_carries_out_what_was_read() {
     let server = TestServer::start().unwrap();
-    let session = Session::connect(&server.connect_string()).unwrap();
+    let session = Session::connect(server.connect_string()).unwrap();
     let generation = session.core().generation().unwrap();
     let (blocked, is_blocked) = bounded(1);
     let (unblock, gate) = bounded::<()>(0);
@@ -314,7 +314,7 @@ fn nobody_becomes_a_reader_while_another_thread_carries_out_what_was_read() {
 #[test]
 fn a_thread_that_waits_for_a_node_reads_the_event_of_its_end_itself() {
     let server = TestServer::start().unwrap();
-    let session = || Session::connect(&server.connect_string()).unwrap();
+    let session = || Session::connect(server.connect_string()).unwrap();
     let (ours, theirs) = (session(), session());
     let theirs = theirs.core().generation().unwrap();
     let mode = CreateMode::Persistent;
@@ -343,7 +343,7 @@ fn a_thread_that_waits_for_a_node_reads_the_event_of_its_end_itself() {
 #[test]
 fn a_held_node_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
     let server = TestServer::start().unwrap();
-    let session = || Session::connect(&server.connect_string()).unwrap();
+    let session = || Session::connect(server.connect_string()).unwrap();
     let (ours, theirs) = (session(), session());
     let generation = ours.core().generation().unwrap();
     let (tell, told) = bounded(1);
@@ -376,7 +376,7 @@ fn a_held_node_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
 #[test]
 fn a_proof_that_comes_after_the_leases_end_notifies_nobody_on_the_thread_that_reads_it() {
     let server = TestServer::start().unwrap();
-    let session = Session::connect(&server.connect_string()).unwrap();
+    let session = Session::connect(server.connect_string()).unwrap();
     let generation = session.core().generation().unwrap();
     let (told, teller) = bounded(1);
     let on_loss = Arc::new(move || told.send(std::thread::current().id()).unwrap());
@@ -415,7 +415,7 @@ fn a_proof_whose_answer_another_caller_reads_ends_the_wait_for_it() {
 #[test]
 fn a_caller_returns_at_its_deadline_although_its_answer_waits_for_the_event_loop() {
     let server = TestServer::start().unwrap();
-    let session = Session::connect(&server.connect_string()).unwrap();
+    let session = Session::connect(server.connect_string()).unwrap();
     let generation = session.core().generation().unwrap();
     let go_on = stop_event_loop(&generation);
     let (blocked, is_blocked) = bounded(1);
@@ -447,7 +447,7 @@ fn a_caller_returns_at_its_deadline_although_its_answer_waits_for_the_event_loop
 fn a_large_listing_is_whole_while_other_callers_read_too() {
     const NODES: usize = 2_000;
     let server = TestServer::start().unwrap();
-    let session = Session::connect(&server.connect_string()).unwrap();
+    let session = Session::connect(server.connect_string()).unwrap();
     let generation = session.core().generation().unwrap();
     let paths: Vec<String> = (0..NODES).map(|i| format!("/{}-{i}", "n".repeat(60))).collect();
     let mode = CreateMode::Ephemeral;
@@ -473,7 +473,7 @@ fn a_large_listing_is_whole_while_other_callers_read_too() {
 fn deletes_of_empty_parents_do_not_pile_up_in_an_outage() {
     const INTERVAL: Duration = Duration::from_secs(60);
     let server = TestServer::start().unwrap();
-    let session = Session::connect(&server.connect_string()).unwrap();
+    let session = Session::connect(server.connect_string()).unwrap();
     let generation = session.core().generation().unwrap();
     let (path, acl, mode) = ("/locks", &Acl::Open, CreateMode::Persistent);
     let made = generation.call(Operation::Create { path, data: &[], acl, mode }, &Limit::NONE);
