@@ -52,7 +52,9 @@ fn a_holder_whose_network_is_cut_is_ended_before_its_lease() {
         server.black_hole(false);
         let ended = running.end();
         assert_eq!(ended.code, 123, "{ended:?}");
-        assert!(ended.err.contains("ZooKeeper does not answer"), "{ended:?}");
+        // If zk-lock got no processor for so long, its guard has ended the command in its place.
+        let is_by_zk_lock = ended.err.contains("ZooKeeper does not answer");
+        assert_in_time(is_by_zk_lock, cut, SPARE, &format!("zk-lock ends it itself: {ended:?}"));
         let is_killed = ended.err.contains("SIGKILL to the command's");
         if is_polite {
             let what = "a command that ends by itself is not killed";
