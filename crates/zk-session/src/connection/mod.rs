@@ -324,6 +324,7 @@ mod tests {
             attempt: Duration::from_secs(600),
             auth: Vec::new(),
             tick: None,
+            only_learners: false,
             is_observed: false,
             after_data_loss: None,
             noop: "/no-op".into(),
