@@ -43,8 +43,9 @@
 //! if its answer is read before the end of the lease that was shown before: until then no leader
 //! takes the session for expired.
 //!
-//! The connection's own handshake needs no ping: the leader hears it and looks whether the session
-//! lives. So it has passed all three steps.
+//! The connection's own handshake needs no ping: it counts as a request that has passed steps 1 and
+//! 2. It still needs step 3: a learner may answer it by the leader's answer to an earlier handshake
+//! of the session.
 //!
 //! # Committed
 //!
@@ -171,8 +172,7 @@ impl Heard {
         self.answered.clear();
         self.answered.push_back((sent, now));
         self.relayed = Some(sent);
-        self.heard = Some(sent);
-        (self.committed, self.synced) = (None, None);
+        (self.heard, self.committed, self.synced) = (None, None, None);
     }
 
     /// A request is being sent.
@@ -233,9 +233,7 @@ impl Heard {
         if is_written {
             self.committed = self.committed.max(Some(stamp.sent));
         }
-        if let Some((sent, before)) = self.synced
-            && zxid > before
-        {
+        if let Some((sent, _)) = self.synced.filter(|(_, seen)| zxid > *seen) {
             self.committed = self.committed.max(Some(sent));
         }
         if kind == Answer::Synced && self.only_learners {
@@ -438,6 +436,7 @@ mod tests {
     fn a_zxid_that_was_seen_before_the_answer_to_the_sync_shows_no_commit() {
         let after_sync = |seen, zxid| {
             let mut heard = Heard::new(true);
+            heard.made(at(90));
             heard.attached(Duration::from_secs(LAG), T, at(99), at(100));
             let sync = heard.send(at(101));
             heard.saw(seen);

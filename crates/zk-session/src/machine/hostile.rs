@@ -730,7 +730,6 @@ impl HostileWorld {
             line.lag = tick + self.timeout / 12;
             line.answered.push((line.handshake_sent, now));
             line.relayed = Some(line.handshake_sent);
-            line.heard = line.relayed;
             return false;
         }
         let Ok((header, body)) = ReplyHeader::read(frame) else { return false };
