@@ -622,6 +622,7 @@ impl Core {
                 .min(config.connect_timeout / hosts.saturating_add(1)),
             auth: config.auth.clone(),
             tick: config.server_tick,
+            leader_serves: true,
             is_observed: self.tell.is_some(),
             after_data_loss: config.after_data_loss,
             noop: noop(self.chroot(), &new_uuid().to_string()),

@@ -99,8 +99,8 @@ pub const WEAKER: &[Weaker] = &[
         what: "a handshake renews the lease, without a write that is acknowledged behind it",
         edits: &[(
             "handshake_answered",
-            "self.heard.attached(self.lag(), sent, now);",
-            "self.heard.attached(self.lag(), sent, now);\n        self.outputs.push_back(Output::Heard(sent));",
+            "self.heard.attached(self.lag(), self.timeout(), sent, now);",
+            "self.heard.attached(self.lag(), self.timeout(), sent, now);\n        self.outputs.push_back(Output::Heard(sent));",
         )],
         found_in: &[("lease and leaders", "lease")],
     },

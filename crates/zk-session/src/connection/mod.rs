@@ -324,6 +324,7 @@ mod tests {
             attempt: Duration::from_secs(600),
             auth: Vec::new(),
             tick: None,
+            leader_serves: true,
             is_observed: false,
             after_data_loss: None,
             noop: "/no-op".into(),

@@ -241,6 +241,7 @@ mod tests {
             attempt: timeout / 6,
             auth: Vec::new(),
             tick: None,
+            leader_serves: true,
             is_observed: false,
             after_data_loss: None,
             noop: "/no-op/none".into(),

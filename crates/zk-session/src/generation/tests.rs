@@ -534,6 +534,7 @@ fn the_epoch_of_a_connection_is_known_before_the_connection_is_reported() {
         attempt: Duration::from_secs(6),
         auth: Vec::new(),
         tick: None,
+        leader_serves: true,
         is_observed: false,
         after_data_loss: None,
         noop: "no-op".into(),

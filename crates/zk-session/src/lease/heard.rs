@@ -1,13 +1,27 @@
-//! The rule behind the lease: at which time the leader has certainly heard of this session.
+//! The rule behind the lease: which time the leader has certainly heard of this session at, or
+//! after.
 //!
-//! The leader alone expires a session, T after it last heard of it. Suppose that the client is
-//! connected to another server: a follower or an observer, here called the learner. Then the leader
-//! hears of the client in two ways only. First, the leader itself checks the session when the
-//! client attaches to the learner. Second, every half tick of its own the leader pings the learner,
-//! and the answer lists the sessions that the learner has heard since the ping before. **A request
-//! that the learner forwards does not count**, not even a write: the leader serves it and leaves
-//! the session's clock alone. So a client that was silent for most of T may be expired a moment
-//! after its next write was acknowledged.
+//! The leader alone expires a session, T after it last heard of it, and a new leader begins with
+//! the whole of T. Suppose that the client is connected to another server: a follower or an
+//! observer, here called the learner. Then the leader hears of the client in two ways only. First,
+//! the leader itself checks the session when the client attaches to the learner. Second, every half
+//! tick of its own the leader pings the learner, and the answer lists the sessions that the learner
+//! has heard since the ping before. **A request that the learner forwards does not count**, not
+//! even a write: the leader serves it and leaves the session's clock alone. So a client that was
+//! silent for most of T may be expired a moment after its next write was acknowledged.
+//!
+//! The rule has two halves, and what it shows is the earlier of their two times:
+//!
+//! - *heard*: the leader to which this connection leads has heard of the session at this time or
+//!   later;
+//! - *committed*: a quorum has committed a proposal that this leader made at this time or later. So
+//!   no other leader had taken its place before, and a leader that comes after it gives the session
+//!   the whole of T.
+//!
+//! A connection has one leader: a learner closes its connections when it leaves its leader, and so
+//! does a leader when it stops to lead. Nothing of an earlier connection counts.
+//!
+//! # Heard
 //!
 //! Three steps show what the leader has heard. Each follows from the order of one stream.
 //!
@@ -19,15 +33,36 @@
 //! 2. The leader served an **ordered** request: an acknowledged write or an answered `sync`. The
 //!    leader's pings and its answer to this request reach the learner in one stream. So when the
 //!    client has the answer, the learner has answered every ping that the leader sent before.
-//! 3. The leader served a **write that the client sent after the answer of step 2** and that is
-//!    acknowledged. The learner's answers to pings and this write reach the leader in one stream.
-//!    So the leader has heard those answers. It was still the leader then, since the write needs a
-//!    quorum.
+//! 3. The leader served **another ordered request, which the client sent after the answer of step
+//!    2**. The learner's answers to pings and this request reach the leader in one stream. So the
+//!    leader has heard those answers.
 //!
-//! Then the leader heard of the session at *s* or later, and expires it at *s* + T or later. The
-//! connection's own handshake needs no ping: it counts as a request that has passed steps 1 and 2.
-//! It still needs step 3, because a server that has been replaced as the leader also answers
-//! handshakes.
+//! If the request of step 3 is a write, the leader has looked whether the session still lives. It
+//! does not look at a `sync`: it may have taken the session for expired already, so that what it
+//! heard had no effect, and the end of the session is on its way. So a `sync` counts in step 3 only
+//! if its answer is read before the end of the lease that was shown before: until then no leader
+//! takes the session for expired.
+//!
+//! The connection's own handshake needs no ping: it counts as a request that has passed steps 1 and
+//! 2. It still needs step 3: a learner may answer it by the leader's answer to an earlier handshake
+//! of the session.
+//!
+//! # Committed
+//!
+//! An acknowledged **write of our own** was proposed after it was sent. That holds at every server.
+//!
+//! A **write of another client** counts too, if no server that we are connected to leads. Such a
+//! leader answers the `sync` of a learner behind the commit of every proposal that it made before,
+//! and the answer stands in one stream with the commits. So if a later answer on the connection
+//! bears a zxid above all zxids that we had seen when the answer to a `sync` was read, then the
+//! leader made that proposal after it served the `sync`, and a quorum has committed it: *committed*
+//! is when the `sync` was sent. Any `sync` will do, and need not be one of the three steps.
+//!
+//! **At a leader this is wrong**: it answers the `sync` of its own client at once, like a read. A
+//! proposal may be older than the `sync`, and its last acknowledgement may lie in a stalled stream,
+//! while the servers behind that stream have chosen another leader. Then the zxid rises behind the
+//! `sync` although the leader was replaced before. No request shows whether a server leads. So this
+//! half is used only where the application states that no leader serves clients (`leader_serves`).
 //!
 //! An answer may also come from a learner without a leader. Such a learner answers pings and reads
 //! by itself and, with `zookeeper.enableEagerACLCheck`, refuses writes with NoAuth by itself. So a
@@ -38,8 +73,8 @@
 //!
 //! An earlier rule had no step 2: it counted each acknowledged write. That proof fails if the
 //! stream from the leader to the learner stalls for about T/3, and the stream from the learner to
-//! the leader breaks right after the write has passed. `search` finds such a history, and finds
-//! none for this rule.
+//! the leader breaks right after the write has passed. `search` finds such a history, and one for
+//! each other rule that leaves something out, and finds none for this rule.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -53,16 +88,35 @@ mod search;
 /// not noted, which makes the lease a little shorter.
 const GRAINS: u32 = 32;
 
+/// How long the lease lasts behind the time at which the leader has heard of the session. The
+/// twelfth that is left out is for the error of our clock.
+pub fn span(timeout: Duration) -> Duration {
+    timeout - timeout / 12
+}
+
 /// The rule, for one session over all its connections.
 #[derive(Default)]
 pub struct Heard {
+    /// A server that this session is connected to may lead. If not, the application has said so.
+    leader_serves: bool,
     /// How long before an ordered request an earlier request must have been answered (step 1).
     lag: Duration,
+    /// How long the lease lasts behind `shown`.
+    span: Duration,
     /// Answered requests of this connection: when each was sent, and when its answer was read. The
     /// oldest is first. Entries that no later request can need are dropped.
     answered: VecDeque<(BootTime, BootTime)>,
     /// The newest *s* that has passed steps 1 and 2 on this connection.
     relayed: Option<BootTime>,
+    /// The leader of this connection has heard of the session at this time or later (step 3).
+    heard: Option<BootTime>,
+    /// A quorum has committed what the leader of this connection proposed at this time or later.
+    committed: Option<BootTime>,
+    /// The last `sync` of this connection that was answered: when it was sent, and the largest zxid
+    /// that was seen when its answer was read.
+    synced: Option<(BootTime, i64)>,
+    /// The newest time that is shown, on any connection.
+    shown: Option<BootTime>,
     /// The largest zxid that any server has sent in this session.
     zxid: i64,
 }
@@ -74,9 +128,9 @@ pub struct Stamp {
     zxid: i64,
     /// The newest *s* that has passed step 1.
     answered: Option<BootTime>,
-    /// The newest *s* that has passed steps 1 and 2. If this request is a write and the leader
-    /// acknowledges it, then the leader heard of the session at that time or later.
-    pub relayed: Option<BootTime>,
+    /// The newest *s* that has passed steps 1 and 2. If the leader serves this request, then the
+    /// leader has heard of the session at that time or later.
+    relayed: Option<BootTime>,
 }
 
 /// What kind of answer a request got.
@@ -91,17 +145,34 @@ pub enum Answer {
     Written,
 }
 
+/// What an answer shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The request is a write that the leader acknowledged.
+    pub is_written: bool,
+    /// The leader has heard of the session at this time or later, which no earlier answer has
+    /// shown.
+    pub heard: Option<BootTime>,
+}
+
 impl Heard {
-    pub fn new() -> Self {
-        Heard { lag: Duration::ZERO, answered: VecDeque::new(), relayed: None, zxid: 0 }
+    pub fn new(leader_serves: bool) -> Self {
+        Heard { leader_serves, ..Heard::default() }
     }
 
-    /// A connection has taken up the session; its handshake was sent at `sent`.
-    pub fn attached(&mut self, lag: Duration, sent: BootTime, now: BootTime) {
-        self.lag = lag;
+    /// A server has made the session, which needs a quorum. The connect request was sent at `sent`.
+    pub fn made(&mut self, sent: BootTime) {
+        self.shown = Some(sent);
+    }
+
+    /// A connection has taken up the session; its handshake was sent at `sent`. `timeout` is the
+    /// session's.
+    pub fn attached(&mut self, lag: Duration, timeout: Duration, sent: BootTime, now: BootTime) {
+        (self.lag, self.span) = (lag, span(timeout));
         self.answered.clear();
         self.answered.push_back((sent, now));
         self.relayed = Some(sent);
+        (self.heard, self.committed, self.synced) = (None, None, None);
     }
 
     /// A request is being sent.
@@ -137,10 +208,14 @@ impl Heard {
         self.zxid = self.zxid.max(zxid);
     }
 
-    /// Takes the answer to a request. True if the request is a write that the leader acknowledged.
-    pub fn answer(&mut self, stamp: &Stamp, kind: Answer, zxid: i64, now: BootTime) -> bool {
+    /// Takes the answer to a request of this connection.
+    pub fn answer(&mut self, stamp: &Stamp, kind: Answer, zxid: i64, now: BootTime) -> Shown {
         let is_written = kind == Answer::Written && zxid > stamp.zxid;
         self.saw(zxid);
+        self.note_commit(stamp, is_written, kind, zxid);
+        if is_written || kind == Answer::Synced && self.lasts(now) {
+            self.heard = self.heard.max(stamp.relayed);
+        }
         if is_written || kind == Answer::Synced {
             self.relayed = self.relayed.max(stamp.answered);
         }
@@ -150,7 +225,35 @@ impl Heard {
         }) {
             self.answered.push_back((stamp.sent, now));
         }
-        is_written
+        Shown { is_written, heard: self.show() }
+    }
+
+    /// Notes what an answer shows of proposals that were committed.
+    fn note_commit(&mut self, stamp: &Stamp, is_written: bool, kind: Answer, zxid: i64) {
+        if is_written {
+            self.committed = self.committed.max(Some(stamp.sent));
+        }
+        if let Some((sent, _)) = self.synced.filter(|(_, seen)| zxid > *seen) {
+            self.committed = self.committed.max(Some(sent));
+        }
+        if kind == Answer::Synced && !self.leader_serves {
+            self.synced = Some((stamp.sent, self.zxid));
+        }
+    }
+
+    /// Whether the lease still lasts that was shown before.
+    fn lasts(&self, now: BootTime) -> bool {
+        self.shown.is_some_and(|shown| now < shown + self.span)
+    }
+
+    /// The earlier of the two times, if it is newer than all that was shown before.
+    fn show(&mut self) -> Option<BootTime> {
+        let shown = self.heard.min(self.committed);
+        if shown <= self.shown {
+            return None;
+        }
+        self.shown = shown;
+        shown
     }
 }
 
@@ -158,7 +261,8 @@ impl Heard {
 mod tests {
     use super::*;
 
-    /// T is 48 units; a tick is not known, so the lag is T/4 + T/12.
+    /// T is 48 units; a tick is not known, so the lag is T/4 + T/12. The lease lasts 44 units.
+    const T: Duration = Duration::from_secs(48);
     const LAG: u64 = 16;
 
     fn at(unit: u64) -> BootTime {
@@ -166,6 +270,7 @@ mod tests {
     }
 
     /// What happens at some time.
+    #[derive(Clone, Copy)]
     enum Does {
         /// The client reads the answer to the handshake that it sent at this time.
         Attach(u64),
@@ -177,25 +282,30 @@ mod tests {
     use Answer::{Local, Synced, Written};
     use Does::{Attach, Read, Send};
 
-    /// For each acknowledged write, in order: the time at which the leader has heard of the
-    /// session.
-    fn shown(history: &[(u64, Does)]) -> Vec<u64> {
-        let (mut heard, mut stamps, mut shown) = (Heard::new(), Vec::new(), Vec::new());
+    /// Each time that is shown, in order: the leader has heard of the session then or later. The
+    /// session was made at 90.
+    fn shown_if(leader_serves: bool, history: &[(u64, Does)]) -> Vec<u64> {
+        let (mut heard, mut stamps, mut all) = (Heard::new(leader_serves), Vec::new(), Vec::new());
+        heard.made(at(90));
         for (time, does) in history {
             match does {
-                Attach(sent) => heard.attached(Duration::from_secs(LAG), at(*sent), at(*time)),
+                Attach(sent) => heard.attached(Duration::from_secs(LAG), T, at(*sent), at(*time)),
                 Send(n) => {
                     assert_eq!(*n, stamps.len());
                     stamps.push(heard.send(at(*time)));
                 }
                 Read(n, answer, zxid) => {
-                    if heard.answer(&stamps[*n], *answer, *zxid, at(*time)) {
-                        shown.push(stamps[*n].relayed.unwrap().since(at(0)).as_secs());
-                    }
+                    let shown = heard.answer(&stamps[*n], *answer, *zxid, at(*time));
+                    all.extend(shown.heard.map(|heard| heard.since(at(0)).as_secs()));
                 }
             }
         }
-        shown
+        all
+    }
+
+    /// As above; the session may be connected to a leader.
+    fn shown(history: &[(u64, Does)]) -> Vec<u64> {
+        shown_if(true, history)
     }
 
     #[test]
@@ -247,7 +357,97 @@ mod tests {
             (132, Send(2)),
             (133, Read(2, Written, 3)),
         ];
-        assert_eq!(shown(&writes), [99, 99, 110]);
+        assert_eq!(shown(&writes), [99, 110]);
+    }
+
+    #[test]
+    fn one_write_serves_all_that_the_leader_hears_later_and_shows_no_more_than_its_own_time() {
+        let write_and_syncs = [
+            (100, Attach(99)),
+            (103, Send(0)),
+            (104, Read(0, Local, 1)),
+            (108, Send(1)),
+            (109, Read(1, Written, 2)),
+            // The leader has heard what was sent at 103.
+            (120, Send(2)),
+            (121, Read(2, Synced, 2)),
+            (121, Send(3)),
+            (122, Read(3, Synced, 2)),
+            // And what was sent at 121; but it may have been replaced at 108.
+            (138, Send(4)),
+            (139, Read(4, Synced, 2)),
+            (139, Send(5)),
+            (140, Read(5, Synced, 2)),
+        ];
+        assert_eq!(shown(&write_and_syncs), [99, 103, 108]);
+    }
+
+    #[test]
+    fn a_sync_shows_what_the_leader_has_heard_only_as_long_as_the_lease_lasts() {
+        for (read, all) in [(142, vec![99, 103]), (143, vec![99])] {
+            let late = [
+                (100, Attach(99)),
+                (103, Send(0)),
+                (104, Read(0, Local, 1)),
+                (108, Send(1)),
+                (109, Read(1, Written, 2)),
+                (120, Send(2)),
+                (121, Read(2, Synced, 2)),
+                (121, Send(3)),
+                (read, Read(3, Synced, 2)),
+            ];
+            assert_eq!(shown(&late), all, "{read}");
+        }
+    }
+
+    #[test]
+    fn a_write_of_another_client_counts_behind_a_sync_where_no_leader_serves_us() {
+        /// The steady state without a write of ours; then a ping that is answered with `zxid`.
+        fn history(zxid: i64) -> [(u64, Does); 9] {
+            [
+                (100, Attach(99)),
+                (103, Send(0)),
+                (104, Read(0, Local, 7)),
+                (120, Send(1)),
+                (121, Read(1, Synced, 7)),
+                (121, Send(2)),
+                (122, Read(2, Synced, 8)),
+                (125, Send(3)),
+                (126, Read(3, Local, zxid)),
+            ]
+        }
+        // The zxid of the second sync shows that the leader still led at the first one.
+        assert_eq!(shown_if(false, &history(8)), [103]);
+        assert!(shown(&history(8)).is_empty());
+        assert!(shown(&history(9)).is_empty());
+        let later = |zxid| {
+            let mut later = history(zxid).to_vec();
+            later.extend([(138, Send(4)), (139, Read(4, Synced, zxid))]);
+            later.extend([(139, Send(5)), (140, Read(5, Local, zxid))]);
+            later.extend([(156, Send(6)), (157, Read(6, Synced, zxid))]);
+            later
+        };
+        // The ping's answer shows that the leader led at 121. What it heard at 121 is shown by the
+        // last sync, which is too late.
+        assert_eq!(shown_if(false, &later(9)), [103]);
+    }
+
+    #[test]
+    fn a_zxid_that_was_seen_before_the_answer_to_the_sync_shows_no_commit() {
+        let after_sync = |seen, zxid| {
+            let mut heard = Heard::new(false);
+            heard.made(at(90));
+            heard.attached(Duration::from_secs(LAG), T, at(99), at(100));
+            let sync = heard.send(at(101));
+            heard.saw(seen);
+            heard.answer(&sync, Synced, 7, at(102));
+            let ping = heard.send(at(103));
+            heard.answer(&ping, Local, zxid, at(104)).heard
+        };
+        assert_eq!(after_sync(7, 7), None);
+        assert_eq!(after_sync(9, 8), None);
+        assert_eq!(after_sync(9, 9), None);
+        assert_eq!(after_sync(9, 10), Some(at(99)));
     }
 
     #[test]
@@ -292,22 +492,37 @@ mod tests {
             (119, Send(0)),
             (120, Read(0, Synced, 1)),
             (122, Attach(121)),
-            (140, Send(1)),
-            (141, Read(1, Written, 2)),
-            (142, Send(2)),
-            (143, Read(2, Written, 3)),
+            (123, Send(1)),
+            (124, Read(1, Local, 2)),
+            (140, Send(2)),
+            (141, Read(2, Written, 3)),
+            (142, Send(3)),
+            (143, Read(3, Written, 4)),
         ];
-        assert_eq!(shown(&moved), [121, 121]);
+        assert_eq!(shown(&moved), [121, 123]);
+        // Neither a write nor a sync of the connection before shows that this leader led.
+        assert_eq!(shown_if(false, &moved[..6]), Vec::<u64>::new());
+        let written = [
+            (100, Attach(99)),
+            (101, Send(0)),
+            (102, Read(0, Written, 1)),
+            (122, Attach(121)),
+            (123, Send(1)),
+            (124, Read(1, Synced, 1)),
+        ];
+        assert_eq!(shown_if(false, &written), [99]);
     }
 
     #[test]
     fn a_write_counts_only_with_a_zxid_above_all_that_were_seen_when_it_was_sent() {
         for (zxid, is_written) in [(0, false), (7, false), (8, true)] {
-            let mut heard = Heard::new();
-            heard.attached(Duration::from_secs(LAG), at(99), at(100));
+            let mut heard = Heard::new(true);
+            heard.attached(Duration::from_secs(LAG), T, at(99), at(100));
             heard.saw(7);
             let stamp = heard.send(at(101));
-            assert_eq!(heard.answer(&stamp, Written, zxid, at(102)), is_written, "{zxid}");
+            let shown = heard.answer(&stamp, Written, zxid, at(102));
+            assert_eq!(shown.is_written, is_written, "{zxid}");
+            assert_eq!(shown.heard, is_written.then_some(at(99)), "{zxid}");
         }
         // Two writes are in flight: both count.
         let both = [
@@ -317,13 +532,13 @@ mod tests {
             (102, Read(0, Written, 8)),
             (102, Read(1, Written, 9)),
         ];
-        assert_eq!(shown(&both), [99, 99]);
+        assert_eq!(shown(&both), [99]);
     }
 
     #[test]
     fn the_number_of_remembered_answers_is_bounded() {
-        let mut heard = Heard::new();
-        heard.attached(Duration::from_secs(LAG), at(99), at(100));
+        let mut heard = Heard::new(true);
+        heard.attached(Duration::from_secs(LAG), T, at(99), at(100));
         for ms in 0..200_000 {
             let now = at(100) + Duration::from_millis(ms);
             let stamp = heard.send(now);

@@ -409,7 +409,7 @@ impl Lease {
 
 impl LeaseState {
     fn end(&self) -> Option<BootTime> {
-        self.heard.map(|heard| heard + (self.timeout - self.timeout / 12))
+        self.heard.map(|heard| heard + heard::span(self.timeout))
     }
 
     fn needed_end(&self) -> Option<BootTime> {

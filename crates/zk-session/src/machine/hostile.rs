@@ -108,6 +108,10 @@ struct ObservedConnection {
     /// The newest time at which the leader has certainly heard of the session through its pings, as
     /// an ordered answer shows.
     relayed: Option<BootTime>,
+    /// The newest such time that a later ordered answer shows to have reached the leader.
+    heard: Option<BootTime>,
+    /// When the newest write was sent that was acknowledged.
+    committed: Option<BootTime>,
 }
 
 /// A request that the machine has sent.
@@ -322,6 +326,8 @@ impl HostileWorld {
             lag: Duration::ZERO,
             answered: Vec::new(),
             relayed: None,
+            heard: None,
+            committed: None,
         });
     }
 
@@ -605,16 +611,25 @@ impl HostileWorld {
     fn observe(&mut self, bytes: &[u8], stays: bool) {
         let sent = std::mem::take(&mut self.rig.machine.to_server);
         let fresh = self.read_requests(&sent);
-        let mut has_fresh_write = false;
+        let mut is_fresh_ordered = false;
         for frame in self.read_frames(bytes) {
-            has_fresh_write |= self.read_frame(&frame, fresh, stays);
+            is_fresh_ordered |= self.read_frame(&frame, fresh, stays);
         }
         let Some(line) = self.connections.last_mut() else { return };
         for request in &mut line.requests[fresh..] {
             request.relayed = line.relayed;
         }
-        if let Some(relayed) = line.relayed.filter(|_| has_fresh_write) {
-            self.heard = self.heard.max(relayed);
+        if is_fresh_ordered {
+            line.heard = line.heard.max(line.relayed);
+        }
+        self.count();
+    }
+
+    /// Takes over what the newest connection shows.
+    fn count(&mut self) {
+        let Some(line) = self.connections.last() else { return };
+        if let Some(shown) = line.heard.min(line.committed) {
+            self.heard = self.heard.max(shown);
         }
     }
 
@@ -731,16 +746,23 @@ impl HostileWorld {
         request.answer = Some((header.err, body.to_vec()));
         let is_write =
             op::is_write(request.op) && err::is_committed(header.err) && header.zxid > request.seen;
-        if is_write || request.op == op::SYNC && header.err == err::OK {
+        let is_sync = request.op == op::SYNC && header.err == err::OK;
+        let lasts = now < self.heard + (self.timeout - self.timeout / 12);
+        let is_third_step = is_write || is_sync && lasts;
+        if is_third_step {
+            line.heard = line.heard.max(request.relayed);
+        }
+        if is_write {
+            line.committed = line.committed.max(Some(request.sent));
+        }
+        if is_write || is_sync {
             let in_time =
                 line.answered.iter().filter(|(_, answered)| *answered + line.lag <= request.sent);
             line.relayed = line.relayed.max(in_time.map(|(sent, _)| *sent).max());
         }
-        if is_write && let Some(relayed) = request.relayed {
-            self.heard = self.heard.max(relayed);
-        }
         line.answered.push((request.sent, now));
-        is_write && at >= fresh
+        self.count();
+        is_third_step && at >= fresh
     }
 
     /// Checks the rules that hold at any time. `no_tick`: the event loop has not called `tick`

@@ -58,6 +58,9 @@ pub(crate) struct MachineConfig {
     pub(crate) auth: Vec<(String, Vec<u8>)>,
     /// The servers' tick, if the application states it.
     pub(crate) tick: Option<Duration>,
+    /// A server to which the session connects may lead. If none does, writes of other clients renew
+    /// the lease too (`lease/heard.rs`).
+    pub(crate) leader_serves: bool,
     /// The round trip of each request is wanted.
     pub(crate) is_observed: bool,
     /// If all servers refuse the session for this long, it is given up.
@@ -293,7 +296,7 @@ impl Machine {
         Machine {
             background: Background::default(),
             looks: Looks::default(),
-            heard: Heard::new(),
+            heard: Heard::new(config.leader_serves),
             proof: Proof { begun: now, is_under_way: false, waiters: Vec::new() },
             config,
             phase: Phase::Down,

@@ -61,6 +61,7 @@ impl Rig {
             attempt: T / 6,
             auth: auth.iter().map(|(s, c)| ((*s).into(), c.as_bytes().to_vec())).collect(),
             tick: None,
+            leader_serves: true,
             is_observed: false,
             after_data_loss: None,
             noop: NOOP.into(),

@@ -112,9 +112,10 @@ impl Machine {
             op if op::is_write(op) && err::is_committed(header.err) => Answer::Written,
             _ => Answer::Local,
         };
-        let is_written = self.heard.answer(&request.stamp, answer, header.zxid, now);
+        let shown = self.heard.answer(&request.stamp, answer, header.zxid, now);
+        let is_written = shown.is_written;
         self.is_proven |= is_written;
-        if let Some(heard) = request.stamp.relayed.filter(|_| is_written) {
+        if let Some(heard) = shown.heard {
             self.outputs.push_back(Output::Heard(heard));
         }
         if header.err == err::SESSION_EXPIRED && request.sent_for != SentFor::Close {
@@ -204,12 +205,13 @@ impl Machine {
                 self.session =
                     Some(Session { id: reply.session_id, password: reply.password, timeout });
                 let session_id = reply.session_id;
+                self.heard.made(sent);
                 self.outputs.push_back(Output::Granted { session_id, timeout, sent });
                 self.warn_of_wrong_tick(timeout);
             }
         }
         self.last_ordered = sent;
-        self.heard.attached(self.lag(), sent, now);
+        self.heard.attached(self.lag(), self.timeout(), sent, now);
         // A close needs no credentials.
         if self.is_ending() {
             self.send_close(now);

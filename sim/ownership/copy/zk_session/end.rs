@@ -32,6 +32,7 @@ fn config() -> MachineConfig {
         attempt: Duration::from_millis(T / 6),
         auth: Vec::new(),
         tick: None,
+        leader_serves: true,
         is_observed: false,
         after_data_loss: None,
         noop: NOOP.into(),
