@@ -398,27 +398,32 @@ impl Model {
         } else {
             0..0
         };
-        let (mut election, mut retreat) = (u64::MAX, u64::MAX);
+        let (mut election, mut retreat, mut more) = (u64::MAX, u64::MAX, Vec::new());
         if rng.bool() {
             election = near(&mut rng, T / 2, T / 8).max(T * 5 / 4);
             retreat = election + rng.u64(T / 4..T * 2);
             // Most often the others part from A because the network does it. Then what they have
-            // sent may come late.
+            // sent may come late; the client goes on meanwhile.
             if rng.bool() {
                 let from = election - rng.u64(1..T / 8);
-                let cut = from..election + rng.u64(1..T);
+                let stalled = from..election + rng.u64(1..T);
                 for follower in [B, C] {
-                    links[0][follower].up.stalled = cut.clone();
+                    links[0][follower].up =
+                        Stream { stalled: stalled.clone(), ..Stream::default() };
+                }
+                let mut time = election;
+                for op in [Op::Ping, Op::Ping, Op::Sync, Op::Sync, Op::Ping] {
+                    time += rng.u64(1..T / 6) + if op == Op::Sync { rng.u64(..T / 4) } else { 0 };
+                    more.push((time, Event::Act(op, 0)));
                 }
             }
         }
-        let mut writes = Vec::new();
         for _ in 0..rng.usize(..12) {
             let leader = rng.usize(..2);
             let of_leader = leader == 0 && election < u64::MAX && rng.bool();
             let time =
                 if of_leader { election - rng.u64(1..T / 8) } else { near(&mut rng, T / 8, T / 8) };
-            writes.push((time, Event::OtherWrite(leader)));
+            more.push((time, Event::OtherWrite(leader)));
         }
         let tick = [T / 2, T / 2, T / 5, T / 10][rng.usize(..4)];
         // The error that the rule allows, split between the leader's pause and the client's clock.
@@ -464,7 +469,7 @@ impl Model {
             to_server: Stream::default(),
             to_client: Stream::default(),
         };
-        for (time, event) in acts.into_iter().chain(writes) {
+        for (time, event) in acts.into_iter().chain(more) {
             model.at(time, event);
         }
         let phase = model.rng.u64(..tick / 2);
