@@ -153,10 +153,9 @@ impl Reading<'_> {
         let light = inner.machine.outputs.iter().take_while(is_light).count();
         let outputs: Vec<Output> = inner.machine.outputs.drain(..light).collect();
         // The event loop's next `tick` answers the callers that wait until the lease is fresh.
-        let is_proven = outputs.iter().any(|output| matches!(output, Output::Heard(_)));
-        let is_awaited = is_proven && inner.machine.is_proof_awaited();
-        let needs_event_loop =
-            is_awaited || inner.failed.is_some() || inner.machine.wants_attention();
+        let needs_event_loop = inner.machine.has_answered_proof()
+            || inner.failed.is_some()
+            || inner.machine.wants_attention();
         drop(inner);
         outputs.into_iter().for_each(|output| connection.carry_out(output, self.owner));
         if !needs_event_loop {

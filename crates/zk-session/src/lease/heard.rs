@@ -185,6 +185,11 @@ impl Heard {
         }
     }
 
+    /// A quorum has committed what the leader of this connection proposed at this time or later.
+    pub fn committed(&self) -> Option<BootTime> {
+        self.committed
+    }
+
     /// Whether an ordered request that is sent now would show an *s* that is newer, by more than
     /// `by`, than earlier requests have shown.
     pub fn would_gain(&mut self, by: Duration, now: BootTime) -> bool {

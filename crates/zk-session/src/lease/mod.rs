@@ -417,7 +417,7 @@ impl LeaseState {
     }
 
     fn is_fresh(&self, now: BootTime) -> bool {
-        self.end().is_some_and(|end| end.since(now) > self.timeout * 3 / 8)
+        self.end().is_some_and(|end| end.since(now) > self.timeout / 4)
     }
 
     /// Whether this node is under the lease, and not a later node of the same name.
@@ -634,7 +634,7 @@ mod tests {
     #[test]
     fn a_stale_lease_grants_nothing_until_it_is_renewed() {
         let lease = Lease::default();
-        lease.begin(T, ago(T * 13 / 24));
+        lease.begin(T, ago(T * 2 / 3));
         let node = LeasedNode::new("/l/n".into(), 0, Unset, Arc::new(|| ()));
         assert_eq!(lease.grant(&node, BootTime::now()), Err(Refused::Stale));
         lease.extend(ago(T / 2), BootTime::now());

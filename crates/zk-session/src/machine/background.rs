@@ -213,7 +213,7 @@ impl Machine {
         if self.is_ending() {
             return false;
         }
-        self.resume_after_silence(now);
+        self.resume_after_silence(self.timeout() / 3, now);
         self.background.add(task, awaited_by, now);
         self.send_background(now);
         true
@@ -391,7 +391,7 @@ impl Machine {
                 self.background.requeue(id, entry, now);
             }
         }
-        self.resume_after_silence(now);
+        self.resume_after_silence(self.timeout() / 3, now);
         self.send_background(now);
     }
 }

@@ -73,7 +73,6 @@ pub enum Operation<'a> {
         version: Option<i32>,
     },
     Sync,
-    Ping,
     /// Ends the session.
     Close,
 }
@@ -267,7 +266,6 @@ impl Operation<'_> {
             Operation::Multi { .. } => op::MULTI,
             Operation::Check { .. } => op::CHECK,
             Operation::Sync => op::SYNC,
-            Operation::Ping => op::PING,
             Operation::Close => op::CLOSE,
         }
     }
@@ -312,7 +310,7 @@ impl Operation<'_> {
                 w.buffer(path.as_bytes()).buffer(data).i32(version.unwrap_or(-1))
             }
             Operation::Sync => w.buffer(b"/"),
-            Operation::Ping | Operation::Close => w,
+            Operation::Close => w,
         }
     }
 }

@@ -209,7 +209,7 @@ impl Machine {
         if self.is_ending() {
             return None;
         }
-        self.resume_after_silence(now);
+        self.resume_after_silence(self.timeout() / 3, now);
         let number = self.new_number();
         self.looks.add(number, path.to_owned(), kind, now);
         self.send_looks(now);

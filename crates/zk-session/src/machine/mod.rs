@@ -26,6 +26,7 @@ mod tests;
 mod timing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,8 +34,10 @@ pub(crate) use background::Task;
 pub use looks::Watched;
 pub use removal::Removal;
 pub use requests::{Answers, Batch};
-#[cfg(any(test, fuzzing, feature = "test"))]
+#[cfg(feature = "test")]
 pub use rig::Bench;
+
+use fastrand::Rng;
 
 use self::background::Background;
 use self::codec::Listing;
@@ -185,9 +188,15 @@ pub(crate) struct Machine {
     looks: Looks,
     heard: Heard,
     proof: Proof,
+    /// Where `Proof::draw` comes from.
+    chance: Rng,
     last_sent: BootTime,
     /// When a request that the leader serves was last sent: a write, or a `sync` of our own.
     last_ordered: BootTime,
+    /// How long the last answer took.
+    last_took: Duration,
+    /// Something was held at the last `tick`.
+    is_held: bool,
     /// When this connection began to carry the session.
     up_since: BootTime,
     /// This connection carries the session, and the first `tick` has not run since.
@@ -246,6 +255,11 @@ struct Proof {
     begun: BootTime,
     /// An answer to the `sync` or the write is missing.
     is_under_way: bool,
+    /// The `sync` that is under way looks whether another client has written; if so, no write of
+    /// ours follows it.
+    looks_for_commit: bool,
+    /// Drawn from 0 to 1: it says when this session makes a commit that nobody else has made.
+    draw: f64,
     /// The callers that wait until the lease is fresh, oldest first.
     waiters: Vec<LeaseWaiter>,
 }
@@ -293,11 +307,23 @@ impl LeaseStatus {
 
 impl Machine {
     pub(crate) fn new(config: MachineConfig, now: BootTime) -> Self {
+        // The path of the no-op has an id of this session alone.
+        let mut hasher = DefaultHasher::new();
+        config.noop.hash(&mut hasher);
+        let mut chance = Rng::with_seed(hasher.finish());
+        let draw = chance.f64();
         Machine {
             background: Background::default(),
             looks: Looks::default(),
             heard: Heard::new(config.leader_serves),
-            proof: Proof { begun: now, is_under_way: false, waiters: Vec::new() },
+            proof: Proof {
+                begun: now,
+                is_under_way: false,
+                looks_for_commit: false,
+                draw,
+                waiters: Vec::new(),
+            },
+            chance,
             config,
             phase: Phase::Down,
             session: None,
@@ -312,6 +338,8 @@ impl Machine {
             outstanding: VecDeque::new(),
             last_sent: now,
             last_ordered: now,
+            last_took: Duration::ZERO,
+            is_held: false,
             up_since: now,
             is_new: false,
             is_proven: false,

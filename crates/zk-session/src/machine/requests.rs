@@ -109,7 +109,7 @@ impl Machine {
     /// Takes requests, and sends them at once if there is a connection. Gives the number with which
     /// their answers come, and with which the caller can [abandon](Self::abandon) them.
     pub(crate) fn submit(&mut self, batch: Batch, now: BootTime) -> Result<u64, CallError> {
-        self.resume_after_silence(now);
+        self.resume_after_silence(self.timeout() / 3, now);
         if let Some(ending) = &self.ending {
             return Err(CallError::of_code(code_of(ending.reason)));
         }
@@ -166,7 +166,7 @@ impl Machine {
                 }
             }
         }
-        self.resume_after_silence(now);
+        self.resume_after_silence(self.timeout() / 3, now);
         self.send_background(now);
         true
     }

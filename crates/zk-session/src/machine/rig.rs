@@ -441,8 +441,10 @@ impl Rig {
 }
 
 /// A machine whose session is connected, for its bench.
+#[cfg(feature = "test")]
 pub struct Bench(Rig);
 
+#[cfg(feature = "test")]
 impl Bench {
     /// One whose session is connected.
     pub fn up() -> Self {

@@ -34,7 +34,7 @@ impl Machine {
     }
 
     pub(crate) fn server_bytes(&mut self, bytes: &[u8], now: BootTime) {
-        self.resume_after_silence(now);
+        self.resume_after_silence(self.longest_silence(), now);
         if matches!(self.phase, Phase::Down | Phase::Over) {
             return; // these are the last bytes of a connection that was given up
         }
@@ -103,8 +103,9 @@ impl Machine {
             return Err(Malformed("an answer out of turn"));
         }
         let request = self.outstanding.remove(at).ok_or(Malformed("an unknown xid"))?;
+        let took = now.since(request.stamp.sent);
+        self.last_took = took;
         if self.config.is_observed {
-            let took = now.since(request.stamp.sent);
             self.outputs.push_back(Output::RoundTrip { op: request.op, took });
         }
         let answer = match request.op {
@@ -355,6 +356,7 @@ impl Machine {
         self.from_server.clear();
         self.to_server.clear();
         self.proof.is_under_way = false;
+        self.proof.looks_for_commit = false;
         // Their callers wait for the next connection by the retry policy.
         let waiters = self.proof.waiters.drain(..);
         let lost = |waiter: LeaseWaiter| Output::Done(waiter.number, Err(err::CONNECTION_LOSS));

@@ -42,7 +42,8 @@ impl Machine {
         if self.is_ending() {
             return;
         }
-        self.resume_after_silence(now);
+        self.is_held = lease.end.is_some();
+        self.resume_after_silence(self.longest_silence(), now);
         if self.phase == Phase::Up {
             self.resume_where_proofs_show_too_little(lease, now);
         }
@@ -64,27 +65,84 @@ impl Machine {
                 self.outputs.push_back(Output::Done(waiter.number, Ok(())));
             }
         }
-        if self.next_proof(lease).is_some_and(|next| now >= next) {
-            if self.is_lease_needed(lease) || !self.background.late.is_empty() {
-                self.renew_lease(now);
-            } else {
-                // This shows whether the server still has a leader.
-                self.send(&Operation::Sync, SentFor::Nobody, now);
+        if self.next_renewal(lease).is_some_and(|next| now >= next) {
+            self.renew_lease(now);
+        }
+        if self.next_upkeep(lease).is_some_and(|next| now >= next) {
+            self.send_upkeep(lease, now);
+        }
+    }
+
+    /// Sends what keeps the session alive and, if a hold depends on it, the lease.
+    ///
+    /// It is a `sync`, because a `sync` does three things. The server hears of us. A server that has
+    /// lost its leader gives no answer, so this connection is given up; it would answer a ping. And
+    /// each of the three steps that show what the leader has heard may be a `sync` (`lease/heard.rs`).
+    /// With one in each eighth of T, the last one of these steps shows a time that is half of T ago
+    /// (the tick of the servers is at most T/2), and the lease never has less than T/4 left.
+    ///
+    /// The lease needs a commit too. If none was shown for long, a write without an effect is sent in
+    /// place of the `sync`.
+    fn send_upkeep(&mut self, lease: LeaseStatus, now: BootTime) {
+        if lease.end.is_none() {
+            self.send(&Operation::Sync, SentFor::Nobody, now);
+            return;
+        }
+        let age = self.heard.committed().map(|committed| now.since(committed));
+        if !self.config.leader_serves {
+            // The other holders need a commit as well, and see the first one that is made. So this
+            // session asks first whether there is one.
+            if age.is_none_or(|age| age >= self.commit_wait()) && !self.proof.is_under_way {
+                self.proof.begun = now;
+                self.proof.is_under_way = true;
+                self.proof.looks_for_commit = true;
+                self.send(&Operation::Sync, SentFor::Proof, now);
+                return;
             }
+        } else if age.is_none_or(|age| age >= self.timeout() * 9 / 16) {
+            self.send_noop(SentFor::Nobody, now);
+            return;
         }
-        if now >= self.last_sent + self.keep_alive(lease) {
-            self.send_ping(now);
-        }
+        self.send(&Operation::Sync, SentFor::Nobody, now);
     }
 
-    fn send_ping(&mut self, now: BootTime) {
-        self.to_server = Operation::Ping.encode(xid::PING, std::mem::take(&mut self.to_server));
-        self.sent(xid::PING, op::PING, SentFor::Nobody, now);
+    /// Whether the last answer took so long that more upkeep is needed: then the steps that show what
+    /// the leader has heard are further apart.
+    fn is_slow(&self) -> bool {
+        self.last_took > self.timeout() / 32
     }
 
-    /// The longest silence towards the server.
-    fn keep_alive(&self, lease: LeaseStatus) -> Duration {
-        self.timeout() / if self.is_lease_needed(lease) { 16 } else { 8 }
+    /// How old the newest commit may become before this session makes one, if other clients' writes
+    /// count.
+    ///
+    /// Many sessions may hold something and need a commit at about the same time. Each draws a moment
+    /// in the same quarter of T, late ones by far more often than early ones: so some session is
+    /// first, its write is seen by the others before their moments come, and there are few such
+    /// writes, however many sessions there are.
+    fn commit_wait(&self) -> Duration {
+        // The number of sessions for which the draw is made; with fewer it costs nothing.
+        const MANY: f64 = 10_000.0;
+        let late = (self.proof.draw * (MANY - 1.0)).ln_1p() / MANY.ln();
+        self.timeout() * 3 / 8 + (self.timeout() / 4).mul_f64(late)
+    }
+
+    /// When `send_upkeep` is due. `None` while a renewal is under way.
+    fn next_upkeep(&self, lease: LeaseStatus) -> Option<BootTime> {
+        if self.proof.is_under_way {
+            return None;
+        }
+        let part = match (lease.end, self.is_slow()) {
+            (None, _) => 4,
+            (Some(_), false) => 8,
+            (Some(_), true) => 16,
+        };
+        let next = self.last_ordered + self.timeout() / part;
+        let committed =
+            self.heard.committed().filter(|_| lease.end.is_some() && !self.config.leader_serves);
+        let look = committed.map(|committed| {
+            (committed + self.commit_wait()).max(self.proof.begun + self.timeout() / 16)
+        });
+        Some(look.map_or(next, |look| look.min(next)))
     }
 
     /// Whether a hold depends on the lease, or a caller waits until it is fresh.
@@ -96,9 +154,9 @@ impl Machine {
     /// this connection cannot prove for a while that the leader heard of us lately. But the leader
     /// checks the session when it is attached to a new connection, and that proves it at once. So
     /// this connection is given up.
-    pub(super) fn resume_after_silence(&mut self, now: BootTime) {
+    pub(super) fn resume_after_silence(&mut self, longest: Duration, now: BootTime) {
         let silence = now.since(self.last_sent);
-        if self.phase == Phase::Up && !self.is_ending() && silence >= self.timeout() / 3 {
+        if self.phase == Phase::Up && !self.is_ending() && silence >= longest {
             let ms = silence.as_millis();
             self.disconnect(
                 format!("this process sent nothing for {ms} ms, so the session reconnects"),
@@ -107,12 +165,18 @@ impl Machine {
         }
     }
 
+    /// An idle session sends something each T/4, and loses nothing if that is late.
+    pub(super) fn longest_silence(&self) -> Duration {
+        self.timeout() / if self.is_held || self.is_proof_awaited() { 3 } else { 2 }
+    }
+
     /// If answers are slow or the tick is long, the proofs on this connection may show too little.
     /// Then holds would be lost and callers would wait although the session lives. A new connection
     /// shows more, so this connection is given up.
     fn resume_where_proofs_show_too_little(&mut self, lease: LeaseStatus, now: BootTime) {
         let t = self.timeout();
-        let is_short = lease.end.is_some_and(|end| end.since(now) < t / 4);
+        let least = if self.is_slow() { t / 4 } else { t / 6 };
+        let is_short = lease.end.is_some_and(|end| end.since(now) < least);
         let is_late = self.proof.waiters.first().is_some_and(|first| now >= first.since + t / 6);
         if (is_short || is_late) && now >= self.up_since + t / 4 {
             self.disconnect(
@@ -124,8 +188,14 @@ impl Machine {
 
     /// Whether callers wait until the lease is fresh. A `tick` that finds the lease fresh answers
     /// them.
-    pub(crate) fn is_proof_awaited(&self) -> bool {
+    fn is_proof_awaited(&self) -> bool {
         !self.proof.waiters.is_empty()
+    }
+
+    /// Whether the renewal is answered for which callers wait. If it has shown nothing newer, the
+    /// lease may be fresh all the same, by another thread's request.
+    pub(crate) fn has_answered_proof(&self) -> bool {
+        self.is_proof_awaited() && !self.proof.is_under_way
     }
 
     /// Renews the lease. When it is fresh, [`Output::Done`] comes with the number that this gives;
@@ -133,7 +203,7 @@ impl Machine {
     /// next `tick`. `None` if there is no connection: the caller waits for one by the retry policy,
     /// not here.
     pub(crate) fn prove(&mut self, now: BootTime) -> Option<u64> {
-        self.resume_after_silence(now);
+        self.resume_after_silence(self.timeout() / 3, now);
         if self.phase != Phase::Up || self.is_ending() {
             return None;
         }
@@ -158,42 +228,50 @@ impl Machine {
         if self.heard.would_gain(self.timeout() / 16, now) {
             self.send(&Operation::Sync, SentFor::Proof, now);
         } else {
-            self.send_noop(now);
+            self.send_noop(SentFor::Proof, now);
         }
     }
 
-    fn send_noop(&mut self, now: BootTime) {
+    fn send_noop(&mut self, sent_for: SentFor, now: BootTime) {
         let path = self.config.noop.clone();
-        self.send(&Operation::Delete { path: &path, version: None }, SentFor::Proof, now);
+        self.send(&Operation::Delete { path: &path, version: None }, sent_for, now);
     }
 
-    /// Takes the answer to the `sync` or the write of a renewal.
+    /// Takes the answer to the `sync` or the write of a renewal, or to the `sync` that looks whether
+    /// another client has written.
     pub(super) fn proof_answered(&mut self, op: i32, code: i32, now: BootTime) {
         self.proof.is_under_way = op == op::SYNC && code == err::OK;
+        let looks_for_commit = std::mem::take(&mut self.proof.looks_for_commit);
+        if looks_for_commit {
+            self.proof.draw = self.chance.f64();
+            let committed = self.heard.committed();
+            let is_old = |committed| now.since(committed) >= self.timeout() * 3 / 8;
+            self.proof.is_under_way &= committed.is_none_or(is_old);
+        }
         if self.proof.is_under_way {
-            self.send_noop(now);
+            self.send_noop(SentFor::Proof, now);
         }
     }
 
-    /// The time of the next request that the leader must serve: a server that has lost its leader
-    /// still answers pings. `None` while a renewal is under way.
-    fn next_proof(&self, lease: LeaseStatus) -> Option<BootTime> {
+    /// When the lease must be renewed at once, because callers wait for it, or it is shorter than the
+    /// upkeep leaves it where answers come in time, or a create may still be done late. `None`:
+    /// nothing needs that now, or a renewal is under way.
+    fn next_renewal(&self, lease: LeaseStatus) -> Option<BootTime> {
         let t = self.timeout();
         let earliest = self.proof.begun + t / 16;
-        match (self.proof.is_under_way, lease.end) {
-            (true, _) => None,
-            (false, _) if self.is_proof_awaited() => Some(earliest),
-            // The renewal comes well before the end of the lease, however often other writes are
-            // acknowledged.
-            (false, Some(end)) => {
-                Some((self.last_ordered + t / 6).min(end.before(t / 3)).max(earliest))
-            }
-            // Other threads' `sync`s do not put off the write that is needed here.
-            (false, None) if !self.background.late.is_empty() => {
-                Some(self.last_ordered.min(self.proof.begun) + t / 4)
-            }
-            (false, None) => Some(self.last_ordered + t / 4),
+        if self.proof.is_under_way {
+            return None;
         }
+        if self.is_proof_awaited() {
+            return Some(earliest);
+        }
+        if let Some(end) = lease.end {
+            let least = if self.is_slow() { t / 3 } else { t / 4 };
+            return Some(end.before(least).max(earliest));
+        }
+        // Other threads' `sync`s do not put off the write that is needed here.
+        let is_late = !self.background.late.is_empty();
+        is_late.then(|| self.last_ordered.min(self.proof.begun) + t / 4)
     }
 
     /// The time at which the connection is given up because the oldest request has no answer.
@@ -219,16 +297,16 @@ impl Machine {
             Phase::Handshake(since) | Phase::Auth(since, _) => Some(since + self.attempt()),
             Phase::Up if self.is_ending() => self.overdue_at(),
             Phase::Up => {
-                // A hold that is granted meanwhile shortens `keep_alive`. So `tick` runs every
-                // T/16, to notice it.
+                // A hold that is granted meanwhile wants more upkeep. So `tick` runs every T/16, to
+                // notice it.
                 let look = now + self.timeout() / 16;
-                let idle = self.last_sent + self.keep_alive(lease);
                 let times = [
                     self.overdue_at(),
                     self.background.next_time(),
                     self.next_look(),
-                    self.next_proof(lease),
-                    Some(look.min(idle)),
+                    self.next_renewal(lease),
+                    self.next_upkeep(lease),
+                    Some(look),
                 ];
                 times.into_iter().flatten().min()
             }

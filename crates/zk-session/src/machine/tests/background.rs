@@ -493,11 +493,11 @@ fn a_throttled_delete_or_watch_is_sent_again_after_its_pause() {
         let (xid, ..) = rig.sent().pop().unwrap();
         rig.reply(xid, THROTTLED, &[]);
         let due = rig.now + T / 8;
-        // Other requests go meanwhile, so no ping is due at the same time.
+        // Writes go meanwhile, so no `sync` is due at the same time.
         for _ in 0..5 {
             rig.pass_time(T / 48);
             assert!(rig.sent().iter().all(|s| s.2 != "/l/n"));
-            rig.client_request(op::EXISTS, "/x");
+            rig.client_request(op::SET_DATA, "/x");
         }
         assert_eq!(rig.tick_until_quiet(), Some(due));
         rig.pass_time(due.since(rig.now));

@@ -10,7 +10,7 @@ const REST: usize = MAX_FRAME + 1000;
 
 /// The beginning of an answer that is longer than any frame may be.
 fn head(xid: i32, err: i32) -> Vec<u8> {
-    let mut frame = ReplyHeader { xid, zxid: 9, err }.frame(&[]);
+    let mut frame = ReplyHeader { xid, zxid: 1, err }.frame(&[]);
     frame[..4].copy_from_slice(&i32::try_from(HEAD + REST).unwrap().to_be_bytes());
     frame
 }
@@ -160,8 +160,8 @@ fn requests_that_wait_behind_a_long_answer_on_a_slow_line_do_not_cut_it() {
 
 #[test]
 fn a_long_answer_that_stops_or_does_not_end_is_cut_in_time() {
-    // The request after it is a ping, which is sent T/8 after the listing at the latest.
-    for (dripping, least, most) in [(false, T / 6, T / 6 + T / 8), (true, T / 3, T / 3 + T / 8)] {
+    // The request after it is a `sync`, which is sent T/4 after the listing at the latest.
+    for (dripping, least, most) in [(false, T / 6, T / 6 + T / 4), (true, T / 3, T / 3 + T / 4)] {
         let mut rig = Rig::up();
         rig.client_request(op::GET_CHILDREN, "/a");
         let xid = rig.sent()[0].0;
