@@ -12,6 +12,7 @@ mod lasting;
 mod names;
 mod queue;
 mod sleepers;
+mod terms;
 mod told;
 mod unlock;
 
@@ -35,6 +36,7 @@ pub use self::history::Moment;
 use self::lasting::{Lasting, Since};
 use self::names::Mode;
 pub use self::names::Node;
+use self::terms::Term;
 pub use self::unlock::Ending;
 use crate::servers::Servers;
 use crate::store::{Store, Written};
@@ -43,13 +45,14 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 35] = [
+pub const CHECKS: [&str; 36] = [
     "two holders",
     "too many permits",
     "held without a node",
     "queue order",
     "lease outlived",
     "stale guard",
+    "term outlived",
     "token order",
     "stale write",
     "notified late",
@@ -150,6 +153,8 @@ struct Seen {
     deposed: BTreeMap<ProcessId, Duration>,
     /// Until when each process had, or has, some trouble of its own, and all of them together.
     trouble: BTreeMap<Option<ProcessId>, Duration>,
+    /// The terms that threads were given, for as long as somebody has a view of them.
+    terms: Vec<Term>,
     /// The locks that each thread uses now, and when it last used each lock before.
     using: BTreeMap<(ProcessId, usize), Vec<String>>,
     used: BTreeMap<(ProcessId, usize, String), Duration>,
@@ -510,7 +515,8 @@ impl Seen {
             broken = self
                 .overlap(&new)
                 .or_else(|| self.too_many(&new))
-                .or_else(|| self.overlapped_guard(&new));
+                .or_else(|| self.overlapped_guard(&new))
+                .or_else(|| self.outlived_term(&new));
             if let (None, Some(tree)) = (&broken, tree) {
                 self.counts.note("held without a node");
                 if queue::has_others(tree, &new) {

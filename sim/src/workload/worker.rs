@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use zk_mutex_simulated::{CancelToken, Contender, Error, Held, LostSignal, Result, RevokeSignal};
+use zk_mutex_simulated::{
+    CancelToken, Contender, Error, Held, Leadership, LostSignal, Result, RevokeSignal,
+};
 use zk_sim_runtime::library::{Instant, Receiver, RecvTimeoutError, Sender, thread, unbounded};
 use zk_sim_runtime::{ProcessId, Rng, fail, now, stopped_for, this_process};
 
@@ -38,6 +40,8 @@ pub(super) struct Worker {
     ending: Ending,
     /// The signals of released guards.
     released: VecDeque<Signals>,
+    /// Views of terms that have ended.
+    terms: VecDeque<Leadership>,
 }
 
 /// The observations of a thread during its hold.
@@ -80,6 +84,7 @@ impl Worker {
             tries: false,
             ending: Ending::default(),
             released: VecDeque::new(),
+            terms: VecDeque::new(),
         }
     }
 
@@ -415,12 +420,25 @@ impl Worker {
         }
     }
 
+    /// The term of this view has ended, by the end of its candidate or of its runner's function.
+    /// `lasted`: it lasted until then. The view is looked at again for some time.
+    pub(super) fn has_led(&mut self, view: Leadership, lasted: bool) {
+        self.shared.observer.has_resigned(&view, lasted);
+        self.terms.push_back(view);
+        if self.terms.len() > REMEMBERED {
+            self.terms.pop_front();
+        }
+    }
+
     /// Checks that no signal came after the release of its guard. It is checked in each turn, and
     /// counted when the guard is forgotten.
     pub(super) fn check_released(&self) {
         let late = self.released.iter().find(|signals| signals.has_come());
         if let Some(signals) = late {
             fail("signal after the release", signals.path.clone());
+        }
+        if let Some(term) = self.terms.iter().find(|term| term.is_held()) {
+            fail("term outlived", format!("{}: a term that has ended lasts again", term.path()));
         }
     }
 }
