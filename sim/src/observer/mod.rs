@@ -11,10 +11,13 @@ mod kept;
 mod lasting;
 mod names;
 mod queue;
+mod several;
 mod sleepers;
 mod terms;
+mod times;
 mod told;
 mod unlock;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -36,8 +39,10 @@ pub use self::history::Moment;
 use self::lasting::{Lasting, Since};
 use self::names::Mode;
 pub use self::names::Node;
+use self::several::Several;
 use self::terms::Term;
 pub use self::unlock::Ending;
+use self::waits::{Down, Waiting};
 use crate::servers::Servers;
 use crate::store::{Store, Written};
 use crate::workload::{Place, Recipe};
@@ -45,7 +50,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 36] = [
+pub const CHECKS: [&str; 41] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -57,6 +62,7 @@ pub const CHECKS: [&str; 36] = [
     "stale write",
     "notified late",
     "held too long",
+    "end told late",
     "lost without trouble",
     "lost, and held",
     "signal after the release",
@@ -71,12 +77,16 @@ pub const CHECKS: [&str; 36] = [
     "number of the past",
     "asleep",
     "deadline",
+    "given up early",
+    "waits on",
+    "overtaken",
     "wrong error",
     "error in calm",
     "re-entry",
     "upgrade",
     "downgrade",
     "all or nothing",
+    "waits in vain",
     "node left",
     "memory",
     "account",
@@ -111,6 +121,8 @@ pub struct Setting {
     pub is_tight: bool,
     /// How long a follower may receive nothing from its leader.
     pub sync_time: Duration,
+    /// How long a call without a timeout waits in an outage.
+    pub max_elapsed: Duration,
     /// Clocks drift beyond the bound, so two holds may overlap. This is counted, and is not
     /// a violation.
     pub may_overlap: bool,
@@ -138,8 +150,10 @@ struct Seen {
     /// The time at which each thread last held a lock.
     progress: BTreeMap<(ProcessId, usize), Duration>,
     sessions: BTreeMap<i64, Session>,
-    /// The path that each waiting thread waits for, and the time since when it does.
-    waiting: BTreeMap<(ProcessId, usize), (String, Duration)>,
+    /// The threads that wait for one lock.
+    waiting: BTreeMap<(ProcessId, usize), Waiting>,
+    /// The processes without a connection.
+    down: BTreeMap<ProcessId, Down>,
     lasting: Lasting,
     /// The nodes that clients ask for, and whether the request was written to the node.
     asked_for: BTreeMap<String, bool>,
@@ -153,6 +167,8 @@ struct Seen {
     deposed: BTreeMap<ProcessId, Duration>,
     /// Until when each process had, or has, some trouble of its own, and all of them together.
     trouble: BTreeMap<Option<ProcessId>, Duration>,
+    /// The calls for several locks, by their threads.
+    several: BTreeMap<ThreadId, Several>,
     /// The terms that threads were given, for as long as somebody has a view of them.
     terms: Vec<Term>,
     /// The locks that each thread uses now, and when it last used each lock before.
@@ -163,6 +179,8 @@ struct Seen {
 /// A node that has the lock.
 struct Hold {
     process: ProcessId,
+    /// The thread to which it was granted.
+    thread: ThreadId,
     node: Node,
     hold: Observed,
     since: Duration,
@@ -242,6 +260,9 @@ type Broken = (&'static str, String);
 /// How late after the end of the lease a holder may be notified while its process runs.
 const TOLD_LATE: Duration = Duration::from_millis(1_500);
 
+/// How late a thread may be because it had no processor.
+pub const LATE: Duration = Duration::from_millis(300);
+
 impl Observer {
     /// An observer of a run with these settings.
     pub fn new(setting: Setting) -> Observer {
@@ -267,6 +288,7 @@ impl Observer {
                 News::Granted(hold) => {
                     let new = Hold {
                         process,
+                        thread,
                         node: Node::of(&hold.path),
                         hold,
                         since: now(),
@@ -276,9 +298,13 @@ impl Observer {
                         let_go: None,
                         has_to_go: false,
                     };
+                    if !new.is_of_a_queue_for_permits(&seen.setting.places) {
+                        seen.is_granted_to(thread);
+                    }
                     seen.granted(new, tree.newest().as_deref())
                 }
                 News::Released(hold) => {
+                    seen.count_lost_members(thread, &hold);
                     seen.holds.retain(|other| !other.hold.is_same(&hold));
                     seen.released.entry(thread).and_modify(|all| all.push(hold));
                     None
@@ -290,10 +316,12 @@ impl Observer {
             let Some(process) = this_process() else { return };
             observer.seen(|seen| match news {
                 SessionNews::Attached { session, epoch } => {
+                    seen.down.remove(&process);
                     seen.newest_session.insert(process, session);
                     seen.sessions.insert(session, Session { process, epoch: Some(epoch) });
                 }
                 SessionNews::Detached { session } => {
+                    seen.down.entry(process).or_insert_with(|| Down::now(process));
                     seen.sessions.insert(session, Session { process, epoch: None });
                 }
             });
@@ -341,6 +369,7 @@ impl Observer {
                 was_held_too_long: false,
                 was_over: false,
             };
+            self.will_end(&guard);
             report(self.seen(|seen| seen.acquired(guard, asked)));
         }
         self.seen(|seen| {
@@ -397,15 +426,6 @@ impl Observer {
         self.seen(|seen| if is_error { seen.counts.errors += 1 } else { seen.counts.refused += 1 });
     }
 
-    /// The calling thread begins to wait for the lock at this path, or ends its wait.
-    pub fn waits(&self, thread: usize, path: Option<&str>) {
-        let Some(process) = this_process() else { return };
-        self.seen(|seen| match path {
-            Some(path) => drop(seen.waiting.insert((process, thread), (path.to_owned(), now()))),
-            None => drop(seen.waiting.remove(&(process, thread))),
-        });
-    }
-
     /// The holder of this node has seen a revocation request.
     pub fn is_asked(&self, path: &str) {
         let was = self.seen(|seen| seen.asked_for.contains_key(path));
@@ -442,6 +462,8 @@ impl Observer {
         let tree = servers.newest();
         report(self.seen(|seen| seen.lost_without_trouble()));
         report(self.seen(|seen| seen.told_late()));
+        report(self.seen(|seen| seen.wait_in_vain()));
+        report(self.seen(|seen| seen.wait_on()));
         report(self.seen(|seen| seen.lasting(tree.as_deref())));
     }
 
@@ -454,7 +476,7 @@ impl Observer {
     /// lock may starve, because this lock has no queue.
     pub fn has_progress(&self, process: ProcessId, thread: usize, since: Duration) -> bool {
         self.seen(|seen| {
-            let waits_for = seen.waiting.get(&(process, thread)).map(|(path, _)| path);
+            let waits_for = seen.waiting.get(&(process, thread)).map(|of| &of.path);
             let is_unfair = |place: &Place| {
                 matches!(place.recipe, Recipe::Exclusive) && waits_for == Some(&place.path)
             };

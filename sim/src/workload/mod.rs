@@ -29,8 +29,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zk_mutex_simulated::observed::{self, Kept};
 use zk_mutex_simulated::{
-    Acl, Contender, Error, Result, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock,
-    ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    Acl, Contender, Error, Result, RetryPolicy, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMutex,
+    ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 use zk_sim_runtime::library::{Instant, thread};
 use zk_sim_runtime::{Rng, fail};
@@ -193,6 +193,9 @@ pub struct Job {
     /// Threads tell each other at once what they were answered, in all processes.
     #[serde(default)]
     pub talks: bool,
+    /// For how long a call without a timeout goes on in an outage, if that is not the default.
+    #[serde(default)]
+    pub max_elapsed: Option<Duration>,
     /// The longest time of a usual hold.
     pub longest_hold: Duration,
     /// One hold in so many is longer than that.
@@ -269,6 +272,9 @@ pub fn run(job: &Job, shared: &Shared) {
             ZkSession::builder(job.connect_string.as_str()).session_timeout(job.session_timeout);
         if let Some(tick) = job.server_tick {
             builder = builder.server_tick(tick);
+        }
+        if let Some(max_elapsed) = job.max_elapsed {
+            builder = builder.retry_policy(RetryPolicy::default().max_elapsed(max_elapsed));
         }
         if job.asks_in_vain {
             // Credentials that give the session no identity of its own.

@@ -15,10 +15,7 @@ use super::calls::Wait;
 use super::side_channel::{News, Tip};
 use super::{Job, Place, Recipe, Shared};
 use crate::between;
-use crate::observer::{Ending, Listed, Observer, Wish};
-
-/// How late a thread may be because it had no processor.
-pub(super) const LATE: Duration = Duration::from_millis(300);
+use crate::observer::{Ending, LATE, Listed, Observer, Wish};
 
 /// The number of released guards whose signals are checked again.
 const REMEMBERED: usize = 8;
@@ -180,9 +177,28 @@ impl Worker {
         let (observer, number) = (self.shared.observer.clone(), self.number);
         let is_well = self.shared.is_well.load(Ordering::Relaxed);
         let (clock, asked) = (Clock::start(), observer.moment());
-        observer.waits(number, path.filter(|_| !matches!(wait, Wait::Try)));
+        match wanted {
+            [(place, wish)] if !matches!(wait, Wait::Try) => {
+                observer.waits(number, place, *wish, limit, matches!(wait, Wait::Timeout(_)));
+            }
+            [_, _, ..] => observer.waits_for_several(),
+            _ => {}
+        }
         let result = call(&wait);
-        observer.waits(number, None);
+        observer.waited(number, matches!(result, Ok(Some(_))));
+        observer.waited_for_several();
+        if let Wait::Timeout(limit) = wait {
+            // Another error may come at any time.
+            let is_for_time = matches!(result, Ok(None) | Err(Error::Unavailable { .. }));
+            let took = clock.started.elapsed();
+            if is_for_time {
+                let text = || {
+                    let (path, told) = (path.unwrap_or("several locks"), result.as_ref().err());
+                    format!("{path}: {told:?} after {took:?} of {limit:?}")
+                };
+                observer.check("given up early", took >= limit, text);
+            }
+        }
         // A deadline may always come just before an answer.
         let is_timed = matches!(wait, Wait::Try | Wait::Timeout(_));
         if is_well && !is_timed {
