@@ -261,13 +261,14 @@ impl Scenario {
     /// Plays the scenario, with each step on the standard error if `verbose`. Counts the lines of
     /// the trace that contain each of these texts.
     pub fn play(&self, verbose: bool, count: &[String]) -> Outcome {
+        let shortest_timeout = self.plan.shortest_timeout(self.job.session_timeout);
         let observer = Observer::new(Setting {
             places: self.job.places.clone(),
             session_timeout: self.job.session_timeout,
+            shortest_timeout,
             // A renewal takes half a tick, and some ten packets one after the other. A session keeps
             // the timeout that it was granted, also when servers grant longer ones again.
-            is_tight: self.plan.shortest_timeout(self.job.session_timeout)
-                < (self.servers.tick * 3).max(self.delay.1 * 100),
+            is_tight: shortest_timeout < (self.servers.tick * 3).max(self.delay.1 * 100),
             sync_time: self.servers.tick * self.servers.sync_limit,
             max_elapsed: self.job.max_elapsed.unwrap_or(USUAL_ELAPSED),
             may_overlap: self.mode == Mode::Drift,

@@ -11,6 +11,7 @@ mod kept;
 mod lasting;
 mod names;
 mod queue;
+mod requests;
 mod several;
 mod sleepers;
 mod terms;
@@ -39,6 +40,7 @@ pub use self::history::Moment;
 use self::lasting::{Lasting, Since};
 use self::names::Mode;
 pub use self::names::Node;
+use self::requests::Traffic;
 use self::several::Several;
 use self::terms::Term;
 pub use self::unlock::Ending;
@@ -50,7 +52,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 41] = [
+pub const CHECKS: [&str; 42] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -89,6 +91,7 @@ pub const CHECKS: [&str; 41] = [
     "waits in vain",
     "node left",
     "memory",
+    "too many requests",
     "account",
     "stuck",
     "no end",
@@ -116,6 +119,8 @@ pub struct Setting {
     pub places: Vec<Place>,
     /// The session timeout that clients ask for.
     pub session_timeout: Duration,
+    /// The shortest timeout that a server grants to them.
+    pub shortest_timeout: Duration,
     /// The timeout is so short, for the servers' tick or for the network, that a lease may end
     /// before it is renewed although nothing fails.
     pub is_tight: bool,
@@ -169,6 +174,8 @@ struct Seen {
     trouble: BTreeMap<Option<ProcessId>, Duration>,
     /// The calls for several locks, by their threads.
     several: BTreeMap<ThreadId, Several>,
+    /// What the clients send.
+    traffic: Traffic,
     /// The terms that threads were given, for as long as somebody has a view of them.
     terms: Vec<Term>,
     /// The locks that each thread uses now, and when it last used each lock before.
@@ -335,6 +342,7 @@ impl Observer {
                 seen.history.changed(changes);
             });
         });
+        self.watch_requests();
         let observer = self.clone();
         servers.on_deposed(move |process| {
             observer.seen(|seen| seen.deposed.insert(process, now()));

@@ -407,7 +407,10 @@ fn ask_in_vain(job: &Job, shared: &Shared, session: &ZkSession) {
     };
     while !shared.is_over.load(Ordering::Relaxed) {
         thread::sleep(between(&mut rng, Duration::from_millis(1), job.session_timeout / 4));
-        match mutex.try_lock() {
+        shared.observer.calls();
+        let outcome = mutex.try_lock();
+        shared.observer.calls();
+        match outcome {
             Err(e) => log::debug!("refused: {e}"),
             Ok(_) => fail("wrong error", "a lock was given that every server must refuse"),
         }
@@ -429,7 +432,9 @@ fn hold_undeletable(job: &Job, shared: &Shared, session: &ZkSession) {
     let paths: Vec<String> = undeletable().collect();
     while !shared.is_over.load(Ordering::Relaxed) {
         let path = &paths[rng.usize(..paths.len())];
+        shared.observer.calls();
         let taken = ZkMutex::new(session, path).and_then(|mutex| mutex.try_lock());
+        shared.observer.calls();
         let lasts = match taken {
             Ok(Some(guard)) => {
                 let until = Instant::now() + job.session_timeout.mul_f64(6.0 * rng.f64());

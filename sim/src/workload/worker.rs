@@ -176,7 +176,7 @@ impl Worker {
         let (wait, limit) = self.wait();
         let (observer, number) = (self.shared.observer.clone(), self.number);
         let is_well = self.shared.is_well.load(Ordering::Relaxed);
-        let (clock, asked) = (Clock::start(), observer.moment());
+        let (clock, asked) = (Clock::start(&observer), observer.moment());
         match wanted {
             [(place, wish)] if !matches!(wait, Wait::Try) => {
                 observer.waits(number, place, *wish, limit, matches!(wait, Wait::Timeout(_)));
@@ -187,6 +187,7 @@ impl Worker {
         let result = call(&wait);
         observer.waited(number, matches!(result, Ok(Some(_))));
         observer.waited_for_several();
+        observer.calls();
         if let Wait::Timeout(limit) = wait {
             // Another error may come at any time.
             let is_for_time = matches!(result, Ok(None) | Err(Error::Unavailable { .. }));
@@ -248,7 +249,10 @@ impl Worker {
             let after = between(&mut self.rng, Duration::from_micros(50), Duration::from_secs(20));
             self.canceller.cancel(cancel.clone(), after);
         }
-        match call(self, &cancel) {
+        observer.calls();
+        let outcome = call(self, &cancel);
+        observer.calls();
+        match outcome {
             Ok(()) => {}
             Err(Error::Cancelled { .. }) if cancel.is_cancelled() => observer.not_acquired(false),
             Err(e) => fail("wrong error", format!("{path}: {e}")),
@@ -297,7 +301,7 @@ impl Worker {
         limit: Duration,
         call: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let clock = Clock::start();
+        let clock = Clock::start(&self.shared.observer);
         let result = call();
         clock.check(&self.shared.observer, what, limit);
         result
@@ -377,7 +381,7 @@ impl Worker {
             self.shared.observer.check("lost, and held", !is_held(), || path.clone());
         }
         if let Some(lost) = lost.as_ref().filter(|_| was_lost) {
-            let clock = Clock::start();
+            let clock = Clock::start(&self.shared.observer);
             if lost.wait(Duration::from_secs(5)).is_none() {
                 fail("notified late", format!("{path}: lost, and lost() is not ready"));
             }
@@ -468,13 +472,15 @@ struct Clock {
 }
 
 impl Clock {
-    fn start() -> Clock {
+    fn start(observer: &Observer) -> Clock {
+        observer.calls();
         let process = this_process();
         let stopped = process.map_or(Duration::ZERO, stopped_for);
         Clock { process, world: now(), started: Instant::now(), stopped }
     }
 
     fn check(&self, observer: &Observer, what: impl fmt::Display, limit: Duration) {
+        observer.calls();
         let took = self.started.elapsed();
         let stopped = self.process.map_or(Duration::ZERO, stopped_for) - self.stopped;
         // The process's clock may be faster than the world's.
@@ -487,7 +493,7 @@ impl Clock {
 
 /// Closes a session, and checks that this ends within the limit whatever the network does.
 pub(super) fn check_close(observer: &Observer, close: impl FnOnce() -> Result<()>) {
-    let clock = Clock::start();
+    let clock = Clock::start(observer);
     if let Err(e) = close() {
         log::info!("not closed: {e}");
     }
