@@ -254,6 +254,11 @@ impl Scenario {
         if rng.u32(..4) == 0 {
             plan.add_late_handshakes(&mut rng, storm, &mix);
         }
+        if mix.has_deletes {
+            // Apart from the other choices of the seed, as above.
+            let mut rng = Rng::with_seed(seed.wrapping_mul(0x8cb9_2ba7_2f3d_8dd7));
+            plan.add_deletes_of_waiters(&mut rng, storm, &mix);
+        }
         let delay = (most / 4, most);
         Scenario { seed, mode, chance: seed, servers, mix, delay, plan, job, storm, planted: None }
     }
@@ -271,6 +276,7 @@ impl Scenario {
             is_tight: shortest_timeout < (self.servers.tick * 3).max(self.delay.1 * 100),
             sync_time: self.servers.tick * self.servers.sync_limit,
             max_elapsed: self.job.max_elapsed.unwrap_or(USUAL_ELAPSED),
+            has_short_policy: self.job.max_elapsed.is_some(),
             may_overlap: self.mode == Mode::Drift,
         });
         let shared = Shared {

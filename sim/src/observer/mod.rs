@@ -6,6 +6,7 @@
 //! checks.
 
 mod answers;
+mod deleted;
 mod history;
 mod kept;
 mod lasting;
@@ -35,6 +36,8 @@ use zk_sim_runtime::{
 use zk_test_server::ensemble::NodeInfo;
 
 pub use self::answers::{Listed, Wish};
+use self::deleted::Gone;
+pub use self::deleted::Waiter;
 use self::history::History;
 pub use self::history::Moment;
 use self::lasting::{Lasting, Since};
@@ -128,6 +131,8 @@ pub struct Setting {
     pub sync_time: Duration,
     /// How long a call without a timeout waits in an outage.
     pub max_elapsed: Duration,
+    /// That is less than by default.
+    pub has_short_policy: bool,
     /// Clocks drift beyond the bound, so two holds may overlap. This is counted, and is not
     /// a violation.
     pub may_overlap: bool,
@@ -152,6 +157,8 @@ struct Seen {
     /// Nodes that a third party deletes, with the time of the request. Their holds stand until the
     /// event arrives.
     deleted_by_others: BTreeMap<String, Duration>,
+    /// The ends of those of these nodes that have an id in their names.
+    gone: BTreeMap<String, Gone>,
     /// The time at which each thread last held a lock.
     progress: BTreeMap<(ProcessId, usize), Duration>,
     sessions: BTreeMap<i64, Session>,
@@ -235,6 +242,8 @@ struct Session {
     process: ProcessId,
     /// The connection of the session.
     epoch: Option<u64>,
+    /// The time at which it got that, or lost it.
+    attached: Duration,
 }
 
 /// Counts of events.
@@ -325,11 +334,13 @@ impl Observer {
                 SessionNews::Attached { session, epoch } => {
                     seen.down.remove(&process);
                     seen.newest_session.insert(process, session);
-                    seen.sessions.insert(session, Session { process, epoch: Some(epoch) });
+                    seen.sessions
+                        .insert(session, Session { process, epoch: Some(epoch), attached: now() });
                 }
                 SessionNews::Detached { session } => {
                     seen.down.entry(process).or_insert_with(|| Down::now(process));
-                    seen.sessions.insert(session, Session { process, epoch: None });
+                    seen.sessions
+                        .insert(session, Session { process, epoch: None, attached: now() });
                 }
             });
         });
@@ -454,6 +465,12 @@ impl Observer {
         self.seen(|seen| seen.deleted_by_others.insert(path.to_owned(), now()));
     }
 
+    /// Whether a call without a timeout may fail although nothing disturbs the world: a session may
+    /// have to reconnect, and the retry policy lets a call wait in an outage for a short time only.
+    pub fn may_fail_in_calm(&self) -> bool {
+        self.seen(|seen| seen.setting.is_tight && seen.setting.has_short_policy)
+    }
+
     /// For so long the process, or each process, is disturbed by a fault.
     pub fn has_trouble(&self, process: Option<ProcessId>, lasts: Duration) {
         self.seen(|seen| {
@@ -535,7 +552,7 @@ impl Seen {
     /// the later one is granted.
     fn granted(&mut self, new: Hold, tree: Option<&[NodeInfo]>) -> Option<Broken> {
         self.forget_dead();
-        let mut broken = None;
+        let mut broken;
         if self.counts_for(new.process, &new.hold, new.since) {
             let may_overlap =
                 |old: &Hold| excludes(&old.node, &new.node) && !is_downgrade(old, &new);
@@ -554,6 +571,8 @@ impl Seen {
                 }
                 broken = queue::place(tree, &new, self.deleted_by_others.keys());
             }
+        } else {
+            broken = self.granted_without_node(&new);
         }
         self.holds.push(new);
         self.unless_it_may_overlap(broken)

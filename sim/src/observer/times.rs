@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use zk_mutex_simulated::observed::Observed;
-use zk_sim_runtime::{ProcessId, after, clock_of, is_alive, stopped_for};
+use zk_sim_runtime::{ProcessId, after, clock_of, is_alive, slept_for, stopped_for};
 
 use super::{Guard, Observer, report};
 
@@ -15,6 +15,10 @@ const LATE_END: &str = "end told late";
 
 /// How late the thread may be that tells it, since it may have no processor for a while.
 const LATE: Duration = Duration::from_millis(100);
+
+/// While a host sleeps, the clock of the holds goes on, and threads that wait for a time do not wake
+/// earlier for that. So the library lets the thread that tells the end wait for a second at most.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// A guard whose time will be over.
 #[derive(Clone)]
@@ -24,6 +28,8 @@ struct Bound {
     /// By its process's clock.
     got: Duration,
     hold: Observed,
+    /// How long the host had slept by then.
+    slept: Duration,
     /// The latest end of its time.
     end: Duration,
 }
@@ -34,7 +40,8 @@ impl Observer {
         let Guard { process, thread, got, .. } = *guard;
         if let Some(most) = self.seen(|seen| seen.setting.max_hold(&guard.node.lock)) {
             let (hold, end) = (guard.hold.clone(), got + most);
-            self.at_clock(Bound { process, thread, got, hold, end }, end, None);
+            let slept = slept_for(process);
+            self.at_clock(Bound { process, thread, got, slept, hold, end }, end, None);
         }
     }
 
@@ -52,7 +59,9 @@ impl Observer {
             return;
         }
         let (clock, stopped) = (clock_of(bound.process), stopped_for(bound.process));
-        let late = LATE * self.seen(|seen| seen.setting.slowness());
+        let has_slept = slept_for(bound.process) != bound.slept;
+        let late = if has_slept { LATE + LONGEST_WAIT } else { LATE };
+        let late = late * self.seen(|seen| seen.setting.slowness());
         match before {
             // The clock has been slow meanwhile.
             _ if clock < time => self.at_clock(bound, time, before),

@@ -202,7 +202,7 @@ impl Worker {
         }
         // A deadline may always come just before an answer.
         let is_timed = matches!(wait, Wait::Try | Wait::Timeout(_));
-        if is_well && !is_timed {
+        if is_well && !is_timed && !observer.may_fail_in_calm() {
             let fails = matches!(result, Err(Error::Unavailable { .. }));
             let text =
                 || format!("{}: {:?}", path.unwrap_or("several locks"), result.as_ref().err());
