@@ -45,7 +45,7 @@ pub(super) struct Since {
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Clue {
     process: ProcessId,
-    session: i64,
+    pub(super) session: i64,
     epoch: u64,
 }
 

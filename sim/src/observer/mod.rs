@@ -47,6 +47,7 @@ use self::requests::Traffic;
 use self::several::Several;
 use self::terms::Term;
 pub use self::unlock::Ending;
+pub use self::waits::End;
 use self::waits::{Down, Waiting};
 use crate::servers::Servers;
 use crate::store::{Store, Written};
@@ -55,7 +56,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 42] = [
+pub const CHECKS: [&str; 43] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -84,6 +85,7 @@ pub const CHECKS: [&str; 42] = [
     "deadline",
     "given up early",
     "waits on",
+    "outage blamed",
     "overtaken",
     "wrong error",
     "error in calm",

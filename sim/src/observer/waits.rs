@@ -5,6 +5,9 @@
 //! * A call without a timeout ends in an outage when the time of the retry policy is over. The
 //!   outage is what the observer knows for certain: the process has had no connection that carries
 //!   a session, without a break, since the call began or since it lost its last one.
+//! * A call with a timeout blames an outage for its end only if there was one, or if no server had
+//!   answered. A server has answered if the connection has stood for long enough: the library gives
+//!   it up when a request is unanswered for T/6.
 //! * The threads of a session take turns, first come, first served. See [`Seen::overtaken`].
 
 use std::time::Duration;
@@ -13,7 +16,7 @@ use zk_sim_runtime::library::this_thread;
 use zk_sim_runtime::thread::ThreadId;
 use zk_sim_runtime::{ProcessId, clock_of, is_alive, now, process_name, stopped_for, this_process};
 
-use super::answers::Wish;
+use super::answers::{Wish, leases};
 use super::lasting::Clue;
 use super::names::Node;
 use super::{Broken, Hold, LATE, Observer, Seen, report};
@@ -21,6 +24,20 @@ use crate::workload::{Place, Recipe};
 
 const WAITS_ON: &str = "waits on";
 const OVERTAKEN: &str = "overtaken";
+const BLAMED: &str = "outage blamed";
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With the lock.
+    Got,
+    /// Because others have the lock.
+    Refused,
+    /// With the error `Unavailable`.
+    Unavailable,
+    /// With another error.
+    Otherwise,
+}
 
 /// A call that waits for one lock.
 pub(super) struct Waiting {
@@ -82,8 +99,8 @@ impl Observer {
         });
     }
 
-    /// The calling thread has ended its wait. `has_got`: it has the lock.
-    pub fn waited(&self, thread: usize, has_got: bool) {
+    /// The calling thread has ended its wait.
+    pub fn waited(&self, thread: usize, end: End) {
         let Some(process) = this_process() else { return };
         report(self.seen(|seen| {
             let waiting = seen.waiting.remove(&(process, thread))?;
@@ -91,7 +108,12 @@ impl Observer {
                 seen.counts.note(WAITS_ON);
             }
             let on = seen.on_in_outage(process, thread, &waiting);
-            on.or_else(|| if has_got { seen.overtaken(process, thread, &waiting) } else { None })
+            on.or_else(|| match end {
+                End::Got => seen.overtaken(process, thread, &waiting),
+                End::Refused => seen.without_outage(process, thread, &waiting, false),
+                End::Unavailable => seen.without_outage(process, thread, &waiting, true),
+                End::Otherwise => None,
+            })
         }));
     }
 }
@@ -138,6 +160,33 @@ impl Seen {
             )
         };
         (beyond > limit).then(|| (WAITS_ON, text()))
+    }
+
+    /// A call whose timeout is over has ended without the lock. `blames`: it says that there was an
+    /// outage, or no answer.
+    fn without_outage(
+        &mut self,
+        process: ProcessId,
+        thread: usize,
+        waiting: &Waiting,
+        blames: bool,
+    ) -> Option<Broken> {
+        let connection = self.connection_of(process).filter(|_| waiting.is_timed)?;
+        let since = self.sessions.get(&connection.session)?.attached.max(waiting.since);
+        let long = (self.setting.session_timeout + LATE) * self.setting.slowness();
+        if now() < since + long || waiting.stopped != stopped_for(process) {
+            return None;
+        }
+        self.counts.note(BLAMED);
+        let text = || {
+            format!(
+                "thread {thread} of {} has waited for {}, with a connection since {since:?}, and \
+                 is told of an outage",
+                process_name(process),
+                waiting.path
+            )
+        };
+        blames.then(|| (BLAMED, text()))
     }
 
     /// A node was granted to a thread.
@@ -213,7 +262,7 @@ impl Seen {
     fn was_deleted_in(&self, place: &Place, since: Duration) -> bool {
         self.deleted_by_others.iter().any(|(path, asked)| {
             *asked + self.setting.session_timeout * 8 > since
-                && self.setting.place(&Node::of(path).lock).is_some_and(|of| of.path == place.path)
+                && [&place.path, &place.queue(), &leases(place)].contains(&&Node::of(path).lock)
         })
     }
 }

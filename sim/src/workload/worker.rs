@@ -15,7 +15,7 @@ use super::calls::Wait;
 use super::side_channel::{News, Tip};
 use super::{Job, Place, Recipe, Shared};
 use crate::between;
-use crate::observer::{Ending, LATE, Listed, Observer, Wish};
+use crate::observer::{End, Ending, LATE, Listed, Observer, Wish};
 
 /// The number of released guards whose signals are checked again.
 const REMEMBERED: usize = 8;
@@ -185,7 +185,13 @@ impl Worker {
             _ => {}
         }
         let result = call(&wait);
-        observer.waited(number, matches!(result, Ok(Some(_))));
+        let end = match &result {
+            Ok(Some(_)) => End::Got,
+            Ok(None) => End::Refused,
+            Err(Error::Unavailable { .. }) => End::Unavailable,
+            Err(_) => End::Otherwise,
+        };
+        observer.waited(number, end);
         observer.waited_for_several();
         observer.calls();
         if let Wait::Timeout(limit) = wait {
