@@ -91,6 +91,7 @@ plans! {
     exclusive_locks_on_followers_that_lag: ["fault: Lag"], ["refused"];
     creates_that_are_done_late: [DONE_LATE, RESUMED], [];
     handshakes_that_come_late: ["fault: LateHandshakes", DONE_LATE, RESUMED], [];
+    holds_that_end_after_a_sleep: ["fault: SleepHost", TOO_LONG], [];
     hosts_that_sleep: ["fault: SleepHost", LAPSED, EXPIRED], ["refused_writes"];
     leaders_that_are_cut_off: [NO_LEADER, RESUMED, LAPSED], [];
     logger_and_observer_that_block: ["fault: Block", " s ago)", LAPSED, RESUMED], [];
