@@ -62,6 +62,9 @@ pub enum Fault {
         #[serde(default)]
         is_held: bool,
     },
+    /// An operator deletes a node with which somebody waits, and the one ahead of it: before it, after
+    /// it, or not at all.
+    DeleteWaiting { number: usize, beside: Beside },
     /// The sequence numbers of a lock's nodes jump to a value near which the order rule changes.
     Sequence { lock: usize, next: i32 },
     /// A process does not run for a while.
@@ -94,6 +97,17 @@ pub struct Focus {
     pub is_holder: bool,
     /// Chooses the process, and the server if the process is connected to none.
     pub number: usize,
+}
+
+/// Whether an operator also deletes the node ahead of a waiter's node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Beside {
+    /// It deletes the waiter's node alone.
+    Nothing,
+    /// It deletes the node ahead first.
+    AheadFirst,
+    /// It deletes the node ahead afterwards.
+    AheadLast,
 }
 
 /// A member of the ensemble.
@@ -150,6 +164,7 @@ impl Fault {
             Fault::Limits { .. } => "timeout-limits",
             Fault::Expire { .. } => "expire",
             Fault::Delete { .. } => "node-deleted",
+            Fault::DeleteWaiting { .. } => "waiting-node-deleted",
             Fault::Sequence { .. } => "sequence",
             Fault::Stop { .. } => "stop",
             Fault::StopAt { is_alone: false, .. } => "stop-at-step",
@@ -187,6 +202,7 @@ impl Fault {
             | Fault::DriftServer { .. }
             | Fault::Expire { .. }
             | Fault::Delete { .. }
+            | Fault::DeleteWaiting { .. }
             | Fault::Sequence { .. }
             | Fault::Drift { .. } => Duration::ZERO,
         }
@@ -323,6 +339,7 @@ impl Fault {
             Fault::KillServers { .. }
             | Fault::Expire { .. }
             | Fault::Delete { .. }
+            | Fault::DeleteWaiting { .. }
             | Fault::Sequence { .. }
             | Fault::LateHandshakes(_)
             | Fault::Focused { .. } => {}
@@ -352,6 +369,7 @@ impl Fault {
             | Fault::Limits { .. }
             | Fault::Expire { .. }
             | Fault::Delete { .. }
+            | Fault::DeleteWaiting { .. }
             | Fault::LateHandshakes(_) => Some(None),
             // Clocks that drift within the bound cost no lock, nor do loggers and observers that
             // block. What a fault of a burst hits is told when that is chosen, and a stop at a step
@@ -459,6 +477,19 @@ impl Fault {
                     observer.is_deleted_by_others(&path);
                     servers.operate(vec![Request::Delete { path }]);
                 }
+            }
+            Fault::DeleteWaiting { number, beside } => {
+                let waiters = observer.waiters(&servers.ephemerals());
+                let Some((own, ahead)) = waiters.get(number % waiters.len().max(1)).cloned() else {
+                    return;
+                };
+                let paths = match (beside, ahead) {
+                    (Beside::AheadFirst, Some(ahead)) => vec![ahead, own],
+                    (Beside::AheadLast, Some(ahead)) => vec![own, ahead],
+                    _ => vec![own],
+                };
+                paths.iter().for_each(|path| observer.is_deleted_by_others(path));
+                servers.operate(paths.into_iter().map(|path| Request::Delete { path }).collect());
             }
             Fault::Sequence { lock, next } => servers.set_sequence(&world.lock(*lock), *next),
             Fault::Stop { process, lasts } => {
@@ -605,6 +636,28 @@ impl Plan {
                 self.0.push((beside, focused(Fault::parting(rng, mix))));
             }
             burst += 1;
+        }
+        self.0.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Adds nodes of waiters that an operator deletes, most often together with the node ahead. Half
+    /// of the times a process does not run meanwhile: so it hears of both at once.
+    pub fn add_deletes_of_waiters(&mut self, rng: &mut Rng, lasts: Duration, mix: &Mix) {
+        let timeout = mix.session_timeout;
+        let pause = between(rng, timeout / 2, timeout * 8);
+        let mut at = Duration::ZERO;
+        loop {
+            at += pause.mul_f64(2.0 * rng.f64());
+            if at >= lasts {
+                break;
+            }
+            let beside = [Beside::Nothing, Beside::AheadFirst, Beside::AheadLast][rng.usize(..3)];
+            self.0.push((at, Fault::DeleteWaiting { number: rng.usize(..1_000), beside }));
+            if rng.bool() {
+                let process = rng.usize(..mix.processes);
+                let lasts = between(rng, timeout / 100, timeout / 8);
+                self.0.push((at, Fault::Stop { process, lasts }));
+            }
         }
         self.0.sort_by_key(|(at, _)| *at);
     }

@@ -134,9 +134,24 @@ fn long_keep(seed: u64, session_timeout: Duration) -> Option<Duration> {
     (rng.u32(..8) == 0).then(|| between(&mut rng, session_timeout * 2, session_timeout * 10))
 }
 
+/// On half of the seeds calls without a timeout go on in an outage for so long. Faults last up to
+/// twice the session timeout, and calls that wait for at most a time wait for up to 20 s: so such an
+/// outage may be longer than this, and such a call, too.
+fn max_elapsed(seed: u64, session_timeout: Duration) -> Option<Duration> {
+    // Apart from the other choices of the seed, as above.
+    let mut rng = Rng::with_seed(seed.wrapping_mul(0xa076_1d64_78bd_642f));
+    let most = session_timeout.min(Duration::from_secs(10));
+    rng.bool().then(|| between(&mut rng, session_timeout / 16, most))
+}
+
 /// This many session timeouts after the last fault everything has healed, and each thread has had a
 /// lock since: each of twelve threads may have held it for three and a half session timeouts.
 const QUIET: u32 = 60;
+
+/// The time without progress that a retry policy allows, and the longest pause between attempts to
+/// connect, by default.
+const USUAL_ELAPSED: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 impl Scenario {
     /// The choices of this seed.
@@ -198,6 +213,7 @@ impl Scenario {
             asks_in_vain,
             is_observed: false,
             talks: false,
+            max_elapsed: max_elapsed(seed, session_timeout),
             longest_hold: between(&mut rng, least, session_timeout * 2),
             long_hold_in: if is_short { 2 } else { [3, 10, 100][rng.usize(..3)] },
             longest_pause: between(&mut rng, least, session_timeout),
@@ -238,6 +254,11 @@ impl Scenario {
         if rng.u32(..4) == 0 {
             plan.add_late_handshakes(&mut rng, storm, &mix);
         }
+        if mix.has_deletes {
+            // Apart from the other choices of the seed, as above.
+            let mut rng = Rng::with_seed(seed.wrapping_mul(0x8cb9_2ba7_2f3d_8dd7));
+            plan.add_deletes_of_waiters(&mut rng, storm, &mix);
+        }
         let delay = (most / 4, most);
         Scenario { seed, mode, chance: seed, servers, mix, delay, plan, job, storm, planted: None }
     }
@@ -245,14 +266,17 @@ impl Scenario {
     /// Plays the scenario, with each step on the standard error if `verbose`. Counts the lines of
     /// the trace that contain each of these texts.
     pub fn play(&self, verbose: bool, count: &[String]) -> Outcome {
+        let shortest_timeout = self.plan.shortest_timeout(self.job.session_timeout);
         let observer = Observer::new(Setting {
             places: self.job.places.clone(),
             session_timeout: self.job.session_timeout,
+            shortest_timeout,
             // A renewal takes half a tick, and some ten packets one after the other. A session keeps
             // the timeout that it was granted, also when servers grant longer ones again.
-            is_tight: self.plan.shortest_timeout(self.job.session_timeout)
-                < (self.servers.tick * 3).max(self.delay.1 * 100),
+            is_tight: shortest_timeout < (self.servers.tick * 3).max(self.delay.1 * 100),
             sync_time: self.servers.tick * self.servers.sync_limit,
+            max_elapsed: self.job.max_elapsed.unwrap_or(USUAL_ELAPSED),
+            has_short_policy: self.job.max_elapsed.is_some(),
             may_overlap: self.mode == Mode::Drift,
         });
         let shared = Shared {
@@ -457,7 +481,10 @@ impl World {
             after(session_timeout / 4, move || world.settles());
             return;
         }
-        let since = now() + session_timeout * 3;
+        // A session that was lost in the last outage may be replaced late: the pauses between the
+        // attempts to connect have grown. Calls that go on for a shorter time end meanwhile.
+        let connects = self.0.scenario.job.max_elapsed.map_or(Duration::ZERO, |_| LONGEST_PAUSE);
+        let since = now() + session_timeout * 3 + connects * 2;
         let is_well = self.0.shared.is_well.clone();
         at(since, move || is_well.store(true, Ordering::Relaxed));
         self.when_all_have_progress(since);

@@ -86,16 +86,20 @@ const NO_LEADER: &str = "looks for a leader";
 plans! {
     an_exclusive_lock_that_one_process_takes_again_and_again: [TOO_LONG, ": made"], [];
     answers_that_are_lost: [RESUMED, LAPSED], [];
+    candidates_whose_connections_are_cut: [RESUMED, LAPSED, ": elected"], ["refused"];
     clocks_far_beyond_the_bound: [LAPSED, EXPIRED], ["overlaps", "refused_writes"];
     exclusive_locks_on_followers_that_lag: ["fault: Lag"], ["refused"];
     creates_that_are_done_late: [DONE_LATE, RESUMED], [];
     handshakes_that_come_late: ["fault: LateHandshakes", DONE_LATE, RESUMED], [];
+    holds_that_end_after_a_sleep: ["fault: SleepHost", TOO_LONG], [];
     hosts_that_sleep: ["fault: SleepHost", LAPSED, EXPIRED], ["refused_writes"];
     leaders_that_are_cut_off: [NO_LEADER, RESUMED, LAPSED], [];
     logger_and_observer_that_block: ["fault: Block", " s ago)", LAPSED, RESUMED], [];
+    members_that_are_lost_while_others_are_waited_for: [EXPIRED, "releasing the other members"], [];
     nodes_that_an_operator_deletes: [DELETED, QUEUES_AGAIN], [];
     nodes_that_are_removed_twice: [TOO_LONG, "waiting until our earlier node is deleted"], [];
     numbers_of_permits_on_followers_that_lag: ["fault: Lag"], ["refused"];
+    outages_longer_than_the_retry_policy: ["there is no connection", RESUMED, EXPIRED], [];
     outages_longer_than_the_session: [RESUMED, LAPSED], [];
     processes_that_stop_and_write_late: [LAPSED, EXPIRED], ["refused_writes"];
     sequence_numbers_that_are_used_up: ["carry no order any more"], [];
@@ -104,6 +108,7 @@ plans! {
     sessions_that_are_ended: ["the operator expires session", DELETED, QUEUES_AGAIN, EXPIRED], [];
     stops_between_two_steps: ["is held for", "is stopped", LAPSED], [];
     timeouts_that_become_shorter: ["fault: Limits", LAPSED, EXPIRED, RESUMED], [];
+    waiters_whose_nodes_an_operator_deletes: ["fault: DeleteWaiting", DELETED, QUEUES_AGAIN], [];
     writes_that_are_deleted_as_they_are_downgraded: [DELETED, LATE_READ], [];
 }
 

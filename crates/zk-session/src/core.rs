@@ -525,7 +525,7 @@ impl Core {
                 sleep = sleep.min(Duration::from_millis(100));
             }
             if let Some(generation) = generation {
-                generation.supervisor_looks.set(BootTime::now() + sleep);
+                generation.supervisor_looks.set(generation.timers_now() + sleep);
             }
             match inbox.recv_timeout(sleep) {
                 Ok(SupervisorMessage::Session(number, event)) => {

@@ -34,7 +34,7 @@ pub use crate::machine::{Answers, Outcome, Removal};
 use crate::machine::{MachineConfig, Task};
 use crate::sight::teller::Teller;
 use crate::world::atomic::{AtomicU64, Ordering};
-use crate::world::{HashSet, Mutex, Receiver, Sender};
+use crate::world::{HashSet, Instant, Mutex, Receiver, Sender};
 
 /// The operation timeout that goes with a session timeout.
 pub(super) fn operation_timeout(session_timeout: Duration) -> Duration {
@@ -63,7 +63,10 @@ pub struct Generation {
     of_core: OfCore,
     /// When a renewal of the lease was last reported.
     margin_reported: SharedTime,
-    /// When the supervisor looks next whether a hold has ended; [`BootTime::END`] while it looks.
+    made: Instant,
+    /// When the supervisor looks next whether a hold has ended; [`BootTime::END`] while it looks. On
+    /// the clock by which it sleeps ([`timers_now`](Self::timers_now)), which stops while the host
+    /// sleeps.
     pub(super) supervisor_looks: SharedTime,
     /// Where the news for a client of another kind goes.
     pub(super) raw: RawHook,
@@ -112,6 +115,7 @@ impl Generation {
                 epoch: AtomicU64::new(0),
                 of_core,
                 margin_reported: SharedTime::default(),
+                made: Instant::now(),
                 supervisor_looks: SharedTime::default(),
                 raw: RawHook::default(),
                 callbacks: Callbacks::default(),
@@ -191,12 +195,17 @@ impl Generation {
         Ok(())
     }
 
+    /// Now, on the clock of timers.
+    pub(super) fn timers_now(&self) -> BootTime {
+        BootTime::default() + self.made.elapsed()
+    }
+
     /// A holder gets this node now, and may have it as long as `bounds` say.
     pub fn bind(&self, node: &Arc<LeasedNode>, bounds: Bounds) {
         let now = BootTime::now();
         self.lease.bind(node, bounds, now);
         // The supervisor, which ends holds in time, may sleep for longer.
-        let end = bounds.max.map(|max| now + max);
+        let end = bounds.max.map(|max| self.timers_now() + max);
         if let Some(end) = end.filter(|end| *end < self.supervisor_looks.get()) {
             self.supervisor_looks.set(end);
             (self.of_core.wake_supervisor)();

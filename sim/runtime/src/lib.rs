@@ -70,7 +70,7 @@ pub use self::core::{
 };
 pub use self::process::{
     Death, ProcessId, ProcessSettings, clock_of, exit, is_alive, kill, process_name, resume,
-    set_drift, sleep_host, spawn, stop, stopped_for, this_process,
+    set_drift, sleep_host, slept_for, spawn, stop, stopped_for, this_process,
 };
 pub use self::steps::{Step, Touch, at_step, hold_thread};
 pub use self::trace::note;

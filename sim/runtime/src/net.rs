@@ -108,7 +108,12 @@ pub(crate) struct Net {
     conns: BTreeMap<ConnId, Conn>,
     names: BTreeMap<String, Name>,
     next_conn: u64,
+    /// Is called with the bytes at clients' ends.
+    watcher: Option<Watcher>,
 }
+
+/// A function that is called with the connection, the end that has sent the bytes, and the bytes.
+type Watcher = Rc<dyn Fn(&Connection, Side, &[u8])>;
 
 impl Default for Net {
     fn default() -> Self {
@@ -120,6 +125,7 @@ impl Default for Net {
             conns: BTreeMap::new(),
             names: BTreeMap::new(),
             next_conn: 1,
+            watcher: None,
         }
     }
 }
@@ -217,6 +223,20 @@ fn with_net<T>(f: impl FnOnce(&mut Net) -> T) -> T {
     core::with(|sim| f(&mut sim.net.borrow_mut()))
 }
 
+/// Calls `told` in this run with all bytes at the clients' ends: when a client sends them, and when
+/// they arrive at the client. It must not act on the network.
+pub fn watch_clients(told: impl Fn(&Connection, Side, &[u8]) + 'static) {
+    with_net(|net| net.watcher = Some(Rc::new(told)));
+}
+
+/// Tells the watcher of bytes that this end has sent.
+fn tell(conn: ConnId, from: Side, bytes: &[u8]) {
+    let told = with_net(|net| Some((net.watcher.clone()?, net.conns.get(&conn)?.about.clone())));
+    if let Some((watcher, about)) = told {
+        watcher(&about, from, bytes);
+    }
+}
+
 // ---- interface for services ----
 
 /// Lets this service accept connections to the address.
@@ -246,7 +266,10 @@ pub fn send(conn: ConnId, bytes: Vec<u8>) {
     for piece in [first, second] {
         if !piece.is_empty() {
             let (client, piece) = (client.clone(), piece.to_vec());
-            wire.send(move || client.receive(&piece));
+            wire.send(move || {
+                tell(conn, Side::Server, &piece);
+                client.receive(&piece);
+            });
         }
     }
 }
@@ -421,6 +444,7 @@ pub(crate) fn connect(sim: &Sim, to: SocketAddr) -> Arc<Socket> {
 pub(crate) fn client_sends(client: &Arc<Socket>, bytes: Vec<u8>) {
     let conn = client.conn();
     let Some(up) = with_net(|net| net.conns.get(&conn).map(|conn| conn.up.clone())) else { return };
+    tell(conn, Side::Client, &bytes);
     let client = client.clone();
     up.send(move || {
         client.taken(bytes.len());

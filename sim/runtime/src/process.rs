@@ -274,6 +274,12 @@ pub fn stopped_for(process: ProcessId) -> Duration {
     })
 }
 
+/// How long the host of this process has slept, up to the end of its last sleep and by the process's
+/// own clock.
+pub fn slept_for(process: ProcessId) -> Duration {
+    core::with(|sim| Duration::from_nanos(sim.processes.borrow()[process.0].clock.slept))
+}
+
 /// Sets how much too fast the clocks of this process run, in millionths.
 pub fn set_drift(process: ProcessId, drift_ppm: i64) {
     change_clock(process, |clock| clock.drift_ppm = drift_ppm);

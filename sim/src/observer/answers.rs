@@ -271,7 +271,7 @@ impl Seen {
     }
 }
 
-fn leases(place: &Place) -> String {
+pub(super) fn leases(place: &Place) -> String {
     format!("{}/leases", place.path)
 }
 

@@ -43,9 +43,9 @@ pub(super) struct Since {
 
 /// The time counts only while all of these values stay the same.
 #[derive(Clone, PartialEq, Eq)]
-struct Clue {
+pub(super) struct Clue {
     process: ProcessId,
-    session: i64,
+    pub(super) session: i64,
     epoch: u64,
 }
 
@@ -91,7 +91,7 @@ impl Seen {
         self.clue(since.clue.session).is_some_and(|clue| clue == since.clue)
     }
 
-    fn clue(&self, session: i64) -> Option<Clue> {
+    pub(super) fn clue(&self, session: i64) -> Option<Clue> {
         let of = self.sessions.get(&session).filter(|of| is_alive(of.process))?;
         Some(Clue { process: of.process, session, epoch: of.epoch? })
     }

@@ -6,14 +6,20 @@
 //! checks.
 
 mod answers;
+mod deleted;
 mod history;
 mod kept;
 mod lasting;
 mod names;
 mod queue;
+mod requests;
+mod several;
 mod sleepers;
+mod terms;
+mod times;
 mod told;
 mod unlock;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -30,12 +36,19 @@ use zk_sim_runtime::{
 use zk_test_server::ensemble::NodeInfo;
 
 pub use self::answers::{Listed, Wish};
+use self::deleted::Gone;
+pub use self::deleted::Waiter;
 use self::history::History;
 pub use self::history::Moment;
 use self::lasting::{Lasting, Since};
 use self::names::Mode;
 pub use self::names::Node;
+use self::requests::Traffic;
+use self::several::Several;
+use self::terms::Term;
 pub use self::unlock::Ending;
+pub use self::waits::End;
+use self::waits::{Down, Waiting};
 use crate::servers::Servers;
 use crate::store::{Store, Written};
 use crate::workload::{Place, Recipe};
@@ -43,17 +56,19 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 35] = [
+pub const CHECKS: [&str; 43] = [
     "two holders",
     "too many permits",
     "held without a node",
     "queue order",
     "lease outlived",
     "stale guard",
+    "term outlived",
     "token order",
     "stale write",
     "notified late",
     "held too long",
+    "end told late",
     "lost without trouble",
     "lost, and held",
     "signal after the release",
@@ -68,14 +83,20 @@ pub const CHECKS: [&str; 35] = [
     "number of the past",
     "asleep",
     "deadline",
+    "given up early",
+    "waits on",
+    "outage blamed",
+    "overtaken",
     "wrong error",
     "error in calm",
     "re-entry",
     "upgrade",
     "downgrade",
     "all or nothing",
+    "waits in vain",
     "node left",
     "memory",
+    "too many requests",
     "account",
     "stuck",
     "no end",
@@ -103,11 +124,17 @@ pub struct Setting {
     pub places: Vec<Place>,
     /// The session timeout that clients ask for.
     pub session_timeout: Duration,
+    /// The shortest timeout that a server grants to them.
+    pub shortest_timeout: Duration,
     /// The timeout is so short, for the servers' tick or for the network, that a lease may end
     /// before it is renewed although nothing fails.
     pub is_tight: bool,
     /// How long a follower may receive nothing from its leader.
     pub sync_time: Duration,
+    /// How long a call without a timeout waits in an outage.
+    pub max_elapsed: Duration,
+    /// That is less than by default.
+    pub has_short_policy: bool,
     /// Clocks drift beyond the bound, so two holds may overlap. This is counted, and is not
     /// a violation.
     pub may_overlap: bool,
@@ -132,11 +159,15 @@ struct Seen {
     /// Nodes that a third party deletes, with the time of the request. Their holds stand until the
     /// event arrives.
     deleted_by_others: BTreeMap<String, Duration>,
+    /// The ends of those of these nodes that have an id in their names.
+    gone: BTreeMap<String, Gone>,
     /// The time at which each thread last held a lock.
     progress: BTreeMap<(ProcessId, usize), Duration>,
     sessions: BTreeMap<i64, Session>,
-    /// The path that each waiting thread waits for, and the time since when it does.
-    waiting: BTreeMap<(ProcessId, usize), (String, Duration)>,
+    /// The threads that wait for one lock.
+    waiting: BTreeMap<(ProcessId, usize), Waiting>,
+    /// The processes without a connection.
+    down: BTreeMap<ProcessId, Down>,
     lasting: Lasting,
     /// The nodes that clients ask for, and whether the request was written to the node.
     asked_for: BTreeMap<String, bool>,
@@ -150,6 +181,12 @@ struct Seen {
     deposed: BTreeMap<ProcessId, Duration>,
     /// Until when each process had, or has, some trouble of its own, and all of them together.
     trouble: BTreeMap<Option<ProcessId>, Duration>,
+    /// The calls for several locks, by their threads.
+    several: BTreeMap<ThreadId, Several>,
+    /// What the clients send.
+    traffic: Traffic,
+    /// The terms that threads were given, for as long as somebody has a view of them.
+    terms: Vec<Term>,
     /// The locks that each thread uses now, and when it last used each lock before.
     using: BTreeMap<(ProcessId, usize), Vec<String>>,
     used: BTreeMap<(ProcessId, usize, String), Duration>,
@@ -158,6 +195,8 @@ struct Seen {
 /// A node that has the lock.
 struct Hold {
     process: ProcessId,
+    /// The thread to which it was granted.
+    thread: ThreadId,
     node: Node,
     hold: Observed,
     since: Duration,
@@ -205,6 +244,8 @@ struct Session {
     process: ProcessId,
     /// The connection of the session.
     epoch: Option<u64>,
+    /// The time at which it got that, or lost it.
+    attached: Duration,
 }
 
 /// Counts of events.
@@ -237,6 +278,9 @@ type Broken = (&'static str, String);
 /// How late after the end of the lease a holder may be notified while its process runs.
 const TOLD_LATE: Duration = Duration::from_millis(1_500);
 
+/// How late a thread may be because it had no processor.
+pub const LATE: Duration = Duration::from_millis(300);
+
 impl Observer {
     /// An observer of a run with these settings.
     pub fn new(setting: Setting) -> Observer {
@@ -262,6 +306,7 @@ impl Observer {
                 News::Granted(hold) => {
                     let new = Hold {
                         process,
+                        thread,
                         node: Node::of(&hold.path),
                         hold,
                         since: now(),
@@ -271,9 +316,13 @@ impl Observer {
                         let_go: None,
                         has_to_go: false,
                     };
+                    if !new.is_of_a_queue_for_permits(&seen.setting.places) {
+                        seen.is_granted_to(thread);
+                    }
                     seen.granted(new, tree.newest().as_deref())
                 }
                 News::Released(hold) => {
+                    seen.count_lost_members(thread, &hold);
                     seen.holds.retain(|other| !other.hold.is_same(&hold));
                     seen.released.entry(thread).and_modify(|all| all.push(hold));
                     None
@@ -285,11 +334,15 @@ impl Observer {
             let Some(process) = this_process() else { return };
             observer.seen(|seen| match news {
                 SessionNews::Attached { session, epoch } => {
+                    seen.down.remove(&process);
                     seen.newest_session.insert(process, session);
-                    seen.sessions.insert(session, Session { process, epoch: Some(epoch) });
+                    seen.sessions
+                        .insert(session, Session { process, epoch: Some(epoch), attached: now() });
                 }
                 SessionNews::Detached { session } => {
-                    seen.sessions.insert(session, Session { process, epoch: None });
+                    seen.down.entry(process).or_insert_with(|| Down::now(process));
+                    seen.sessions
+                        .insert(session, Session { process, epoch: None, attached: now() });
                 }
             });
         });
@@ -302,6 +355,7 @@ impl Observer {
                 seen.history.changed(changes);
             });
         });
+        self.watch_requests();
         let observer = self.clone();
         servers.on_deposed(move |process| {
             observer.seen(|seen| seen.deposed.insert(process, now()));
@@ -336,6 +390,7 @@ impl Observer {
                 was_held_too_long: false,
                 was_over: false,
             };
+            self.will_end(&guard);
             report(self.seen(|seen| seen.acquired(guard, asked)));
         }
         self.seen(|seen| {
@@ -392,15 +447,6 @@ impl Observer {
         self.seen(|seen| if is_error { seen.counts.errors += 1 } else { seen.counts.refused += 1 });
     }
 
-    /// The calling thread begins to wait for the lock at this path, or ends its wait.
-    pub fn waits(&self, thread: usize, path: Option<&str>) {
-        let Some(process) = this_process() else { return };
-        self.seen(|seen| match path {
-            Some(path) => drop(seen.waiting.insert((process, thread), (path.to_owned(), now()))),
-            None => drop(seen.waiting.remove(&(process, thread))),
-        });
-    }
-
     /// The holder of this node has seen a revocation request.
     pub fn is_asked(&self, path: &str) {
         let was = self.seen(|seen| seen.asked_for.contains_key(path));
@@ -421,6 +467,12 @@ impl Observer {
         self.seen(|seen| seen.deleted_by_others.insert(path.to_owned(), now()));
     }
 
+    /// Whether a call without a timeout may fail although nothing disturbs the world: a session may
+    /// have to reconnect, and the retry policy lets a call wait in an outage for a short time only.
+    pub fn may_fail_in_calm(&self) -> bool {
+        self.seen(|seen| seen.setting.is_tight && seen.setting.has_short_policy)
+    }
+
     /// For so long the process, or each process, is disturbed by a fault.
     pub fn has_trouble(&self, process: Option<ProcessId>, lasts: Duration) {
         self.seen(|seen| {
@@ -437,6 +489,8 @@ impl Observer {
         let tree = servers.newest();
         report(self.seen(|seen| seen.lost_without_trouble()));
         report(self.seen(|seen| seen.told_late()));
+        report(self.seen(|seen| seen.wait_in_vain()));
+        report(self.seen(|seen| seen.wait_on()));
         report(self.seen(|seen| seen.lasting(tree.as_deref())));
     }
 
@@ -449,7 +503,7 @@ impl Observer {
     /// lock may starve, because this lock has no queue.
     pub fn has_progress(&self, process: ProcessId, thread: usize, since: Duration) -> bool {
         self.seen(|seen| {
-            let waits_for = seen.waiting.get(&(process, thread)).map(|(path, _)| path);
+            let waits_for = seen.waiting.get(&(process, thread)).map(|of| &of.path);
             let is_unfair = |place: &Place| {
                 matches!(place.recipe, Recipe::Exclusive) && waits_for == Some(&place.path)
             };
@@ -500,7 +554,7 @@ impl Seen {
     /// the later one is granted.
     fn granted(&mut self, new: Hold, tree: Option<&[NodeInfo]>) -> Option<Broken> {
         self.forget_dead();
-        let mut broken = None;
+        let mut broken;
         if self.counts_for(new.process, &new.hold, new.since) {
             let may_overlap =
                 |old: &Hold| excludes(&old.node, &new.node) && !is_downgrade(old, &new);
@@ -510,7 +564,8 @@ impl Seen {
             broken = self
                 .overlap(&new)
                 .or_else(|| self.too_many(&new))
-                .or_else(|| self.overlapped_guard(&new));
+                .or_else(|| self.overlapped_guard(&new))
+                .or_else(|| self.outlived_term(&new));
             if let (None, Some(tree)) = (&broken, tree) {
                 self.counts.note("held without a node");
                 if queue::has_others(tree, &new) {
@@ -518,6 +573,8 @@ impl Seen {
                 }
                 broken = queue::place(tree, &new, self.deleted_by_others.keys());
             }
+        } else {
+            broken = self.granted_without_node(&new);
         }
         self.holds.push(new);
         self.unless_it_may_overlap(broken)

@@ -15,6 +15,7 @@ use zk_test_server::ensemble::NodeInfo;
 use super::Seen;
 use super::lasting::State;
 use super::names::{self, Mode, Node};
+use super::waits::Waiting;
 use crate::workload::{Place, Recipe};
 
 /// A node of a queue, or a lease.
@@ -105,7 +106,7 @@ impl Seen {
     /// Checks that each process with waiting threads has a contender in the queue or holds the
     /// lock.
     fn waiters(&self, tree: &[NodeInfo], all: &mut Vec<(String, i64)>) {
-        for ((process, thread), (path, since)) in &self.waiting {
+        for ((process, thread), Waiting { path, since, .. }) in &self.waiting {
             let current =
                 self.sessions.iter().find(|(_, of)| of.process == *process && of.epoch.is_some());
             let Some((session, _)) = current else { continue };

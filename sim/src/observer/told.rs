@@ -115,6 +115,7 @@ impl Seen {
     pub(super) fn count_deleted(&mut self, changes: &[Change]) {
         for change in changes {
             let Change::Gone { path } = change else { continue };
+            self.is_gone(path);
             let is_its = |hold: &Hold| {
                 hold.hold.path == *path && !hold.hold.is_told_lost() && is_alive(hold.process)
             };

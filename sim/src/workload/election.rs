@@ -22,6 +22,7 @@ pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkElection, 
 
 /// Leads for a while. The caller then ends the term.
 fn lead(worker: &mut Worker, leadership: &Leadership) {
+    worker.shared.observer.leads(leadership);
     worker.acquired(&[leadership]);
     let view = worker.hold(leadership);
     worker.lets_go(&[leadership], &view);
@@ -37,9 +38,10 @@ fn stand(worker: &mut Worker, lock: &ZkElection, place: &Place) {
     let never = |_: &Error| false;
     let wanted = &[(place, Wish::Alone)];
     let elected = worker.ask(wanted, never, |wait| calls::leadership(&candidate, wait));
-    if let Some(leadership) = elected {
-        lead(worker, &leadership);
+    if let Some(leadership) = &elected {
+        lead(worker, leadership);
     }
+    let lasted = elected.as_ref().is_some_and(|leadership| leadership.is_held());
     if worker.rng.bool() {
         drop(candidate);
     } else {
@@ -49,6 +51,12 @@ fn stand(worker: &mut Worker, lock: &ZkElection, place: &Place) {
             Err(Error::Unavailable { .. }) => {}
             Err(e) => fail("wrong error", format!("{}: leave: {e}", place.path)),
         }
+        if candidate.is_leader() || candidate.leadership().is_some() {
+            fail("term outlived", format!("{}: a candidate that has left leads", place.path));
+        }
+    }
+    if let Some(leadership) = elected {
+        worker.has_led(leadership, lasted);
     }
 }
 
@@ -57,15 +65,25 @@ fn run(worker: &mut Worker, lock: &ZkElection, place: &Place) {
     let terms = worker.rng.u32(1..=2);
     worker.runs(&place.path, |worker, cancel| {
         let mut led = 0;
-        lock.run_until_cancelled(cancel, |leadership| {
+        let mut last: Option<(Leadership, bool)> = None;
+        let outcome = lock.run_until_cancelled(cancel, |leadership| {
+            // The function has returned from the term before.
+            if let Some((before, lasted)) = last.take() {
+                worker.has_led(before, lasted);
+            }
             lead(worker, leadership);
+            last = Some((leadership.clone(), leadership.is_held()));
             led += 1;
             if led < terms && !worker.is_over() {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())
             }
-        })
+        });
+        if let Some((last, lasted)) = last {
+            worker.has_led(last, lasted);
+        }
+        outcome
     });
 }
 

@@ -29,8 +29,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zk_mutex_simulated::observed::{self, Kept};
 use zk_mutex_simulated::{
-    Acl, Contender, Error, Result, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock,
-    ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    Acl, Contender, Error, Result, RetryPolicy, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMutex,
+    ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 use zk_sim_runtime::library::{Instant, thread};
 use zk_sim_runtime::{Rng, fail};
@@ -193,6 +193,9 @@ pub struct Job {
     /// Threads tell each other at once what they were answered, in all processes.
     #[serde(default)]
     pub talks: bool,
+    /// For how long a call without a timeout goes on in an outage, if that is not the default.
+    #[serde(default)]
+    pub max_elapsed: Option<Duration>,
     /// The longest time of a usual hold.
     pub longest_hold: Duration,
     /// One hold in so many is longer than that.
@@ -269,6 +272,9 @@ pub fn run(job: &Job, shared: &Shared) {
             ZkSession::builder(job.connect_string.as_str()).session_timeout(job.session_timeout);
         if let Some(tick) = job.server_tick {
             builder = builder.server_tick(tick);
+        }
+        if let Some(max_elapsed) = job.max_elapsed {
+            builder = builder.retry_policy(RetryPolicy { max_elapsed, ..RetryPolicy::default() });
         }
         if job.asks_in_vain {
             // Credentials that give the session no identity of its own.
@@ -401,7 +407,10 @@ fn ask_in_vain(job: &Job, shared: &Shared, session: &ZkSession) {
     };
     while !shared.is_over.load(Ordering::Relaxed) {
         thread::sleep(between(&mut rng, Duration::from_millis(1), job.session_timeout / 4));
-        match mutex.try_lock() {
+        shared.observer.calls();
+        let outcome = mutex.try_lock();
+        shared.observer.calls();
+        match outcome {
             Err(e) => log::debug!("refused: {e}"),
             Ok(_) => fail("wrong error", "a lock was given that every server must refuse"),
         }
@@ -423,7 +432,9 @@ fn hold_undeletable(job: &Job, shared: &Shared, session: &ZkSession) {
     let paths: Vec<String> = undeletable().collect();
     while !shared.is_over.load(Ordering::Relaxed) {
         let path = &paths[rng.usize(..paths.len())];
+        shared.observer.calls();
         let taken = ZkMutex::new(session, path).and_then(|mutex| mutex.try_lock());
+        shared.observer.calls();
         let lasts = match taken {
             Ok(Some(guard)) => {
                 let until = Instant::now() + job.session_timeout.mul_f64(6.0 * rng.f64());

@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use zk_mutex_simulated::{CancelToken, Contender, Error, Held, LostSignal, Result, RevokeSignal};
+use zk_mutex_simulated::{
+    CancelToken, Contender, Error, Held, Leadership, LostSignal, Result, RevokeSignal,
+};
 use zk_sim_runtime::library::{Instant, Receiver, RecvTimeoutError, Sender, thread, unbounded};
 use zk_sim_runtime::{ProcessId, Rng, fail, now, stopped_for, this_process};
 
@@ -13,10 +15,7 @@ use super::calls::Wait;
 use super::side_channel::{News, Tip};
 use super::{Job, Place, Recipe, Shared};
 use crate::between;
-use crate::observer::{Ending, Listed, Observer, Wish};
-
-/// How late a thread may be because it had no processor.
-pub(super) const LATE: Duration = Duration::from_millis(300);
+use crate::observer::{End, Ending, LATE, Listed, Observer, Wish};
 
 /// The number of released guards whose signals are checked again.
 const REMEMBERED: usize = 8;
@@ -38,6 +37,8 @@ pub(super) struct Worker {
     ending: Ending,
     /// The signals of released guards.
     released: VecDeque<Signals>,
+    /// Views of terms that have ended.
+    terms: VecDeque<Leadership>,
 }
 
 /// The observations of a thread during its hold.
@@ -80,6 +81,7 @@ impl Worker {
             tries: false,
             ending: Ending::default(),
             released: VecDeque::new(),
+            terms: VecDeque::new(),
         }
     }
 
@@ -174,13 +176,39 @@ impl Worker {
         let (wait, limit) = self.wait();
         let (observer, number) = (self.shared.observer.clone(), self.number);
         let is_well = self.shared.is_well.load(Ordering::Relaxed);
-        let (clock, asked) = (Clock::start(), observer.moment());
-        observer.waits(number, path.filter(|_| !matches!(wait, Wait::Try)));
+        let (clock, asked) = (Clock::start(&observer), observer.moment());
+        match wanted {
+            [(place, wish)] if !matches!(wait, Wait::Try) => {
+                observer.waits(number, place, *wish, limit, matches!(wait, Wait::Timeout(_)));
+            }
+            [_, _, ..] => observer.waits_for_several(),
+            _ => {}
+        }
         let result = call(&wait);
-        observer.waits(number, None);
+        let end = match &result {
+            Ok(Some(_)) => End::Got,
+            Ok(None) => End::Refused,
+            Err(Error::Unavailable { .. }) => End::Unavailable,
+            Err(_) => End::Otherwise,
+        };
+        observer.waited(number, end);
+        observer.waited_for_several();
+        observer.calls();
+        if let Wait::Timeout(limit) = wait {
+            // Another error may come at any time.
+            let is_for_time = matches!(result, Ok(None) | Err(Error::Unavailable { .. }));
+            let took = clock.started.elapsed();
+            if is_for_time {
+                let text = || {
+                    let (path, told) = (path.unwrap_or("several locks"), result.as_ref().err());
+                    format!("{path}: {told:?} after {took:?} of {limit:?}")
+                };
+                observer.check("given up early", took >= limit, text);
+            }
+        }
         // A deadline may always come just before an answer.
         let is_timed = matches!(wait, Wait::Try | Wait::Timeout(_));
-        if is_well && !is_timed {
+        if is_well && !is_timed && !observer.may_fail_in_calm() {
             let fails = matches!(result, Err(Error::Unavailable { .. }));
             let text =
                 || format!("{}: {:?}", path.unwrap_or("several locks"), result.as_ref().err());
@@ -227,7 +255,10 @@ impl Worker {
             let after = between(&mut self.rng, Duration::from_micros(50), Duration::from_secs(20));
             self.canceller.cancel(cancel.clone(), after);
         }
-        match call(self, &cancel) {
+        observer.calls();
+        let outcome = call(self, &cancel);
+        observer.calls();
+        match outcome {
             Ok(()) => {}
             Err(Error::Cancelled { .. }) if cancel.is_cancelled() => observer.not_acquired(false),
             Err(e) => fail("wrong error", format!("{path}: {e}")),
@@ -276,7 +307,7 @@ impl Worker {
         limit: Duration,
         call: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let clock = Clock::start();
+        let clock = Clock::start(&self.shared.observer);
         let result = call();
         clock.check(&self.shared.observer, what, limit);
         result
@@ -356,7 +387,7 @@ impl Worker {
             self.shared.observer.check("lost, and held", !is_held(), || path.clone());
         }
         if let Some(lost) = lost.as_ref().filter(|_| was_lost) {
-            let clock = Clock::start();
+            let clock = Clock::start(&self.shared.observer);
             if lost.wait(Duration::from_secs(5)).is_none() {
                 fail("notified late", format!("{path}: lost, and lost() is not ready"));
             }
@@ -415,12 +446,25 @@ impl Worker {
         }
     }
 
+    /// The term of this view has ended, by the end of its candidate or of its runner's function.
+    /// `lasted`: it lasted until then. The view is looked at again for some time.
+    pub(super) fn has_led(&mut self, view: Leadership, lasted: bool) {
+        self.shared.observer.has_resigned(&view, lasted);
+        self.terms.push_back(view);
+        if self.terms.len() > REMEMBERED {
+            self.terms.pop_front();
+        }
+    }
+
     /// Checks that no signal came after the release of its guard. It is checked in each turn, and
     /// counted when the guard is forgotten.
     pub(super) fn check_released(&self) {
         let late = self.released.iter().find(|signals| signals.has_come());
         if let Some(signals) = late {
             fail("signal after the release", signals.path.clone());
+        }
+        if let Some(term) = self.terms.iter().find(|term| term.is_held()) {
+            fail("term outlived", format!("{}: a term that has ended lasts again", term.path()));
         }
     }
 }
@@ -434,13 +478,15 @@ struct Clock {
 }
 
 impl Clock {
-    fn start() -> Clock {
+    fn start(observer: &Observer) -> Clock {
+        observer.calls();
         let process = this_process();
         let stopped = process.map_or(Duration::ZERO, stopped_for);
         Clock { process, world: now(), started: Instant::now(), stopped }
     }
 
     fn check(&self, observer: &Observer, what: impl fmt::Display, limit: Duration) {
+        observer.calls();
         let took = self.started.elapsed();
         let stopped = self.process.map_or(Duration::ZERO, stopped_for) - self.stopped;
         // The process's clock may be faster than the world's.
@@ -453,7 +499,7 @@ impl Clock {
 
 /// Closes a session, and checks that this ends within the limit whatever the network does.
 pub(super) fn check_close(observer: &Observer, close: impl FnOnce() -> Result<()>) {
-    let clock = Clock::start();
+    let clock = Clock::start(observer);
     if let Err(e) = close() {
         log::info!("not closed: {e}");
     }

@@ -137,7 +137,7 @@ fn the_supervisor_looks_once_in_a_second_however_long_the_timeout_is() {
             next => break next,
         }
     };
-    assert!(looks.since(BootTime::now()) <= Duration::from_secs(1));
+    assert!(looks.since(generation.timers_now()) <= Duration::from_secs(1));
 }
 
 /// A supervisor that only looked now and then would come a second late here.
@@ -173,7 +173,7 @@ fn the_supervisor_wakes_for_the_end_of_a_hold_that_is_bound_while_it_sleeps() {
     // It has just begun to sleep.
     let sleeps = loop {
         let next = generation.supervisor_looks.get();
-        let left = next.since(BootTime::now());
+        let left = next.since(generation.timers_now());
         if next != BootTime::END && left > max * 18 {
             break left;
         }
