@@ -264,6 +264,25 @@ impl SessionBuilder {
         self
     }
 
+    /// Whether a server that leads the ensemble may serve this session; default true. ZooKeeper calls
+    /// it so (`zookeeper.leaderServes` in the servers' configuration), and advises `no` for ensembles
+    /// of more than three servers that have much to do.
+    ///
+    /// The lease needs a write of some client from time to time. If no server that this session can
+    /// be connected to ever leads, the writes of all other clients count. So as long as anybody
+    /// writes, a holder writes nothing; otherwise few of all holders write, however many there are.
+    /// A leader answers its own clients in another way, which shows too little: then each holder
+    /// sends a small write of its own, less than two in each session timeout.
+    ///
+    /// State `false` only if all servers have `leaderServes=no`, or if the connect string names
+    /// observers only. If a leader serves the session all the same, two guards can be valid at
+    /// once, after a change of the leader. No server can be asked for this, so the library
+    /// cannot find a mistake.
+    pub fn leader_serves(mut self, serves: bool) -> Self {
+        self.config.leader_serves = serves;
+        self
+    }
+
     /// After this time a new session is made if all servers refuse the old one because they have
     /// lost their data; by default never.
     ///

@@ -79,6 +79,21 @@ pub struct Config {
     /// connection renews the lease, so the session connects anew often. A warning in the log says
     /// so.
     pub server_tick: Option<Duration>,
+    /// Whether a server that leads the ensemble may serve this session; default true. ZooKeeper calls
+    /// it so (`zookeeper.leaderServes` in the servers' configuration), and advises `no` for ensembles
+    /// of more than three servers that have much to do.
+    ///
+    /// The lease needs a write of some client from time to time. If no server that this session can
+    /// be connected to ever leads, the writes of all other clients count. So as long as anybody
+    /// writes, a holder writes nothing; otherwise few of all holders write, however many there are.
+    /// A leader answers its own clients in another way, which shows too little: then each holder
+    /// sends a small write of its own, less than two in each session timeout.
+    ///
+    /// State `false` only if all servers have `leaderServes=no`, or if the connect string names
+    /// observers only. If a leader serves the session all the same, two clients can hold the same
+    /// thing at once, after a change of the leader. No server can be asked for this, so the library
+    /// cannot find a mistake.
+    pub leader_serves: bool,
     /// After this time a new session is made if all servers refuse the old one because they have
     /// lost their data; by default never.
     ///
@@ -115,6 +130,7 @@ impl Config {
             tls: None,
             retry_policy: RetryPolicy::default(),
             server_tick: None,
+            leader_serves: true,
             after_data_loss: None,
             require_chroot: false,
         }
@@ -188,6 +204,7 @@ impl fmt::Debug for Config {
             .field("tls", &self.tls.is_some())
             .field("retry_policy", &self.retry_policy)
             .field("server_tick", &self.server_tick)
+            .field("leader_serves", &self.leader_serves)
             .field("after_data_loss", &self.after_data_loss)
             .field("require_chroot", &self.require_chroot)
             .finish()

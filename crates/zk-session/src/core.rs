@@ -525,7 +525,7 @@ impl Core {
                 sleep = sleep.min(Duration::from_millis(100));
             }
             if let Some(generation) = generation {
-                generation.supervisor_looks.set(generation.timers_now() + sleep);
+                generation.supervisor_looks.set(BootTime::now() + sleep);
             }
             match inbox.recv_timeout(sleep) {
                 Ok(SupervisorMessage::Session(number, event)) => {
@@ -622,7 +622,7 @@ impl Core {
                 .min(config.connect_timeout / hosts.saturating_add(1)),
             auth: config.auth.clone(),
             tick: config.server_tick,
-            leader_serves: true,
+            leader_serves: config.leader_serves,
             is_observed: self.tell.is_some(),
             after_data_loss: config.after_data_loss,
             noop: noop(self.chroot(), &new_uuid().to_string()),

@@ -33,11 +33,11 @@ const RELEASE: &str = "release";
 ///
 /// # The lease
 ///
-/// When the connection breaks, the lease has a third to a half of the session timeout left (more,
+/// When the connection breaks, the lease has at least a quarter of the session timeout left (more,
 /// if the tick of the servers is stated, see
 /// [`Config::server_tick`](crate::Config::server_tick)). So a node outlives shorter outages. To
-/// renew the lease, the session sends a `sync` and a delete of a node that never exists (its name
-/// begins with `zk-mutex-no-op-`), every sixth of the timeout.
+/// renew the lease, the session sends a `sync` every eighth of the timeout and, in place of each
+/// fifth, a delete of a node that never exists (its name begins with `zk-mutex-no-op-`).
 ///
 /// The end of the lease is not the end of the session: the server may have expired it, or not. So
 /// the node may still be there after [`LossReason::LeaseExpired`], until this value is dropped. A

@@ -346,7 +346,7 @@ fn round_trips_and_what_is_left_of_the_lease_are_told() {
     let (session, told) = observed(&at);
     server.delay(Duration::from_millis(20));
     let guard = ZkMutex::new(&session, "/lock").unwrap().lock().unwrap();
-    let mut wanted = vec!["create", "get_children", "margin", "sync", "ping"];
+    let mut wanted = vec!["create", "get_children", "margin", "sync"];
     let until = Instant::now() + SOON;
     while !wanted.is_empty() {
         let left = until.saturating_duration_since(Instant::now());

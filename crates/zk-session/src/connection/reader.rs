@@ -15,8 +15,8 @@
 //! could read the answer of the reader, and the reader would go on waiting at the socket.
 //!
 //! A reader that gets no processor does not stop the others for long. When its time is over, the
-//! next waiting thread takes its place, or the event loop does when it next wakes: T/8 later at
-//! most, or T/16 while a guard lives. A reader notices other events (a change of the session, a
+//! next waiting thread takes its place, or the event loop does when it next wakes: T/16 later at
+//! most. A reader notices other events (a change of the session, a
 //! cancelled token) when its time is over.
 
 use std::sync::Arc;

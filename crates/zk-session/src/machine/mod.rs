@@ -26,7 +26,6 @@ mod tests;
 mod timing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,8 +35,6 @@ pub use removal::Removal;
 pub use requests::{Answers, Batch};
 #[cfg(feature = "test")]
 pub use rig::Bench;
-
-use fastrand::Rng;
 
 use self::background::Background;
 use self::codec::Listing;
@@ -188,8 +185,6 @@ pub(crate) struct Machine {
     looks: Looks,
     heard: Heard,
     proof: Proof,
-    /// Where `Proof::draw` comes from.
-    chance: Rng,
     last_sent: BootTime,
     /// When a request that the leader serves was last sent: a write, or a `sync` of our own.
     last_ordered: BootTime,
@@ -258,8 +253,8 @@ struct Proof {
     /// The `sync` that is under way looks whether another client has written; if so, no write of
     /// ours follows it.
     looks_for_commit: bool,
-    /// Drawn from 0 to 1: it says when this session makes a commit that nobody else has made.
-    draw: f64,
+    /// How often this session has looked so.
+    looks: u64,
     /// The callers that wait until the lease is fresh, oldest first.
     waiters: Vec<LeaseWaiter>,
 }
@@ -307,11 +302,6 @@ impl LeaseStatus {
 
 impl Machine {
     pub(crate) fn new(config: MachineConfig, now: BootTime) -> Self {
-        // The path of the no-op has an id of this session alone.
-        let mut hasher = DefaultHasher::new();
-        config.noop.hash(&mut hasher);
-        let mut chance = Rng::with_seed(hasher.finish());
-        let draw = chance.f64();
         Machine {
             background: Background::default(),
             looks: Looks::default(),
@@ -320,10 +310,9 @@ impl Machine {
                 begun: now,
                 is_under_way: false,
                 looks_for_commit: false,
-                draw,
+                looks: 0,
                 waiters: Vec::new(),
             },
-            chance,
             config,
             phase: Phase::Down,
             session: None,

@@ -1,6 +1,8 @@
 //! Time: the event loop calls `tick`, which gives up slow connections and requests, keeps the
 //! session alive, renews the lease, and says when to call it again.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use super::*;
 use crate::machine::codec::Operation;
 
@@ -122,7 +124,11 @@ impl Machine {
     fn commit_wait(&self) -> Duration {
         // The number of sessions for which the draw is made; with fewer it costs nothing.
         const MANY: f64 = 10_000.0;
-        let late = (self.proof.draw * (MANY - 1.0)).ln_1p() / MANY.ln();
+        // The path of the no-op has an id of this session alone, so the draws of sessions differ.
+        let mut drawn = DefaultHasher::new();
+        (&self.config.noop, self.proof.looks).hash(&mut drawn);
+        let drawn = f64::from((drawn.finish() >> 32) as u32) / f64::from(u32::MAX);
+        let late = (drawn * (MANY - 1.0)).ln_1p() / MANY.ln();
         self.timeout() * 3 / 8 + (self.timeout() / 4).mul_f64(late)
     }
 
@@ -243,7 +249,7 @@ impl Machine {
         self.proof.is_under_way = op == op::SYNC && code == err::OK;
         let looks_for_commit = std::mem::take(&mut self.proof.looks_for_commit);
         if looks_for_commit {
-            self.proof.draw = self.chance.f64();
+            self.proof.looks += 1;
             let committed = self.heard.committed();
             let is_old = |committed| now.since(committed) >= self.timeout() * 3 / 8;
             self.proof.is_under_way &= committed.is_none_or(is_old);
