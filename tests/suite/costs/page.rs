@@ -6,6 +6,7 @@
 use crate::support::{
     OpKind, Proxy, Request, Server,
     contend::{spawn_waiting, until_queue},
+    control,
     own::threads,
     scenarios,
     scene::{SOON, session_of, until_empty},
@@ -22,9 +23,10 @@ use std::{
     thread::{self, Scope, ScopedJoinHandle},
     time::{Duration, Instant},
 };
+use zk_mutex::zk_session::CreateMode;
 use zk_mutex::{
-    Held, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore,
-    ZkSemaphoreMutex, ZkSession,
+    Acl, Held, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMultiLock, ZkMutex, ZkRwLock,
+    ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 use zk_test_server::Op;
 
@@ -851,6 +853,68 @@ fn threads_are_as_many_as_the_page_says() {
     assert_table("Threads", &counted);
 }
 
+/// Counts for several session timeouts what three sessions send by themselves. Another client writes
+/// meanwhile.
+fn the_upkeep_of_a_session_costs_what_the_page_says() {
+    const T: Duration = Duration::from_secs(4);
+    const TIMES: u32 = 5;
+    let server = Server::start();
+    let said = table("Upkeep");
+    let others = session_of(&server.connect_string(), SOON);
+    let writes = others.zookeeper().requests().within(SOON);
+    let write = |path: &str| {
+        writes.create(path, b"", CreateMode::Persistent, &Acl::Open).unwrap();
+    };
+    let kept: Vec<_> = said
+        .iter()
+        .map(|row| {
+            let proxy = Proxy::start(server.address());
+            let session = ZkSession::builder(proxy.connect_string())
+                .session_timeout(T)
+                .leader_serves(!row[0].contains("leader_serves(false)"))
+                .connect()
+                .unwrap();
+            let path = format!("/locks/{}", row[0].len());
+            let mutex = ZkMutex::new(&session, &path).unwrap();
+            let guard = row[0].starts_with("it holds locks").then(|| mutex.lock().unwrap());
+            if let Some(guard) = &guard {
+                let _ = guard.lost();
+                let is_watch = |request: &Request| request.path.as_deref() == Some(guard.path());
+                until("the holder watches its node", SOON, || {
+                    proxy.answered().iter().any(|r| is_read(r) && is_watch(r)).then_some(())
+                });
+            }
+            (proxy, session, guard)
+        })
+        .collect();
+    let sent = || kept.iter().map(|(proxy, ..)| proxy.requests()).collect::<Vec<_>>();
+    let (begun, before) = (Instant::now(), sent());
+    let mut number = 0;
+    while begun.elapsed() < T * TIMES {
+        write(&format!("/{number}"));
+        number += 1;
+        thread::sleep(T / 8);
+    }
+    let (lasted, after) = (begun.elapsed(), sent());
+    let times = lasted.as_secs_f64() / T.as_secs_f64();
+    for ((row, (before, after)), (_, _, guard)) in
+        said.iter().zip(before.iter().zip(&after)).zip(&kept)
+    {
+        let new = &after[before.len()..];
+        let of_writes = new.iter().filter(|request| name(request) == "delete").count();
+        assert!(new.iter().all(|r| ["sync", "delete"].contains(&name(r).as_str())), "{new:?}");
+        for (cell, count) in [(&row[1], new.len()), (&row[2], of_writes)] {
+            let wanted = cell.parse::<f64>().unwrap() * times;
+            // One more or less at the ends. A machine that is late sends less, and more when it
+            // sees that the lease has become short for that.
+            let late = control::late_since(begun).as_secs_f64() / T.as_secs_f64() * 8.0;
+            let off = (wanted - f64::from(u32::try_from(count).unwrap())).abs();
+            assert!(off <= 2.0 + late, "{row:?}: {count} in {times:.1} T, late by {late:.1}");
+        }
+        assert!(guard.as_ref().is_none_or(|guard| guard.is_held()));
+    }
+}
+
 /// A table without a scenario could say anything.
 fn each_table_of_the_page_is_one_that_is_counted() {
     let counted = [
@@ -864,6 +928,7 @@ fn each_table_of_the_page_is_one_that_is_counted() {
         "`ZkElection`",
         "With waiters elsewhere",
         "With threads of one session",
+        "Upkeep",
         "Threads",
     ];
     let mut heading = "";
@@ -890,5 +955,6 @@ scenarios![
     a_release_costs_what_the_page_says_however_many_wait on embedded,
     threads_of_one_session_queue_as_one on embedded,
     threads_are_as_many_as_the_page_says on embedded,
+    the_upkeep_of_a_session_costs_what_the_page_says on embedded,
     each_table_of_the_page_is_one_that_is_counted on none,
 ];
