@@ -22,6 +22,7 @@ mod long_answer;
 mod looks;
 mod model;
 mod slow_server;
+mod upkeep;
 
 #[test]
 fn requests_are_answered_in_order_under_their_own_xids() {

@@ -98,7 +98,7 @@ impl Machine {
                 self.proof.begun = now;
                 self.proof.is_under_way = true;
                 self.proof.looks_for_commit = true;
-                self.send(&Operation::Sync, SentFor::Proof, now);
+                self.send_between(&Operation::Sync, now);
                 return;
             }
         } else if age.is_none_or(|age| age >= self.timeout() * 9 / 16) {
@@ -106,6 +106,14 @@ impl Machine {
             return;
         }
         self.send(&Operation::Sync, SentFor::Nobody, now);
+    }
+
+    /// Sends a request of a look for a commit. It comes at any time, and does not put off what is
+    /// sent in each eighth of T.
+    fn send_between(&mut self, operation: &Operation<'_>, now: BootTime) {
+        let last_ordered = self.last_ordered;
+        self.send(operation, SentFor::Proof, now);
+        self.last_ordered = last_ordered;
     }
 
     /// Whether the last answer took so long that more upkeep is needed: then the steps that show what
@@ -254,7 +262,10 @@ impl Machine {
             let is_old = |committed| now.since(committed) >= self.timeout() * 3 / 8;
             self.proof.is_under_way &= committed.is_none_or(is_old);
         }
-        if self.proof.is_under_way {
+        if self.proof.is_under_way && looks_for_commit {
+            let path = self.config.noop.clone();
+            self.send_between(&Operation::Delete { path: &path, version: None }, now);
+        } else if self.proof.is_under_way {
             self.send_noop(SentFor::Proof, now);
         }
     }
