@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use zk_mutex_simulated::observed::Observed;
 use zk_mutex_simulated::{
     CancelToken, Contender, Error, Held, Leadership, LostSignal, Result, RevokeSignal,
 };
@@ -51,6 +52,8 @@ pub(super) struct View {
 /// The signals of a guard that its thread has asked for.
 struct Signals {
     path: String,
+    /// The paths of all its nodes: several, if it has several permits.
+    nodes: Vec<String>,
     lost: Option<LostSignal>,
     asked: Option<RevokeSignal>,
 }
@@ -346,6 +349,7 @@ impl Worker {
         lost: Option<LostSignal>,
         is_held: impl Fn() -> bool,
     ) -> View {
+        let nodes = Observed::all(first).into_iter().map(|node| node.path).collect();
         let asked = self.one_in(2).then(|| first.revoke_requested());
         if let Some(asked) = &asked {
             self.shared.observer.listens(self.number, first, asked);
@@ -393,14 +397,14 @@ impl Worker {
             }
             clock.check(&self.shared.observer, format!("lost() of {path}"), Duration::ZERO);
         }
-        View { signals: Signals { path, lost, asked }, was_lost }
+        View { signals: Signals { path, nodes, lost, asked }, was_lost }
     }
 
     /// The thread is about to release these guards.
     pub(super) fn lets_go(&mut self, held: &[&Held], view: &View) {
         let was_asked = view.signals.asked.as_ref().is_some_and(RevokeSignal::is_requested);
         if was_asked {
-            self.shared.observer.is_asked(&view.signals.path);
+            self.shared.observer.is_asked(&view.signals.nodes);
         }
         if view.was_lost {
             self.shared.observer.lost(held);
