@@ -363,7 +363,7 @@ fn rest(turns: &[Duration], least: Duration) -> Vec<usize> {
 #[test]
 fn a_process_is_stopped_at_its_step_and_a_thread_alone() {
     // A turn of the first thread unlocks its mutex at the 2nd, 4th, .. operation on a mutex.
-    let step = |nth| Step { touch: Touch::Mutex, is_own: Some(false), nth };
+    let step = |nth| Step { touch: Touch::Mutex, is_own: Some(false), nth, then: 0 };
     for seed in 0..20 {
         let [first, second] = turns(seed, move |process| {
             at_step(process, step(9), move |_| {
@@ -396,7 +396,7 @@ fn a_step_is_counted_by_what_it_touches_and_by_its_thread() {
         (Touch::Channel, None, 1, 50),
     ] {
         let [first, _] = turns(1, move |process| {
-            at_step(process, Step { touch, is_own, nth }, |thread| hold_thread(thread, MS * 30));
+            at_step(process, Step { touch, is_own, nth, then: 0 }, |thread| hold_thread(thread, MS * 30));
         });
         let expected = if turn < 50 { vec![turn] } else { Vec::new() };
         assert_eq!(rest(&first, MS * 20), expected, "{touch:?} {is_own:?}: {first:?}");
