@@ -746,9 +746,17 @@ impl Plan {
         self.0.sort_by_key(|(at, _)| *at);
     }
 
-    /// Adds the last that the leader hears of holders.
-    pub fn add_last_words(&mut self, rng: &mut Rng, lasts: Duration, mix: &Mix, packet: Duration) {
-        let may_shorten = rng.u32(..3) == 0;
+    /// Adds the last that the leader hears of holders. A packet takes `packet` at most. If
+    /// `may_shorten`, nothing else happens in the run: then no answer to a handshake is lost, and
+    /// the servers may grant shorter timeouts for a while.
+    pub fn add_last_words(
+        &mut self,
+        rng: &mut Rng,
+        lasts: Duration,
+        mix: &Mix,
+        packet: Duration,
+        may_shorten: bool,
+    ) {
         let (mut at, mut burst) = (Duration::ZERO, self.bursts());
         loop {
             at += mix.session_timeout.mul_f64(2.0 + 2.0 * rng.f64()) + mix.tick;
@@ -757,10 +765,16 @@ impl Plan {
             }
             let focus = Focus { burst, is_holder: true, number: rng.usize(..1_000) };
             let last = LastWords::random(rng, mix, packet, may_shorten);
-            if last.is_followed_by_calm() {
-                at += mix.session_timeout * 6;
+            let shortens = last.shorter.is_some();
+            if shortens {
+                // What was before is over.
+                at += mix.session_timeout * 2;
             }
             self.0.push((at, Fault::Focused { focus, fault: Box::new(Fault::LastWords(last)) }));
+            if shortens {
+                // In a calm the session must lose nothing, whatever timeout it has by then.
+                at += mix.session_timeout * 4;
+            }
             burst += 1;
         }
         self.0.sort_by_key(|(at, _)| *at);

@@ -44,7 +44,8 @@ pub struct LastWords {
     stops: Option<(Duration, Duration)>,
     /// From then on the client's server is not heard by the others.
     unheard: Option<Duration>,
-    /// From then on the process is silent as soon as it has read so many times.
+    /// From then on the process is silent as soon as it has read so many times, or, if the servers
+    /// grant a shorter timeout, has written so many times.
     silent: Option<(Duration, u32)>,
     /// How long that lasts.
     pub rest: Duration,
@@ -113,11 +114,9 @@ impl LastWords {
             3 | 4 => goes_on.mul_f64(0.5 + 0.5 * rng.f64()),
             _ => (silent + packets(rng, 16)).saturating_sub(packet * 4),
         });
-        let shorter = (may_shorten && way < 2 && rng.bool()).then(|| {
-            let ticks = (timeout.as_nanos() / mix.tick.as_nanos().max(1)) as u32;
-            let most = mix.tick * rng.u32(2..=ticks.clamp(2, 8));
-            (most, part(rng, 0.2, 1.5))
-        });
+        let ticks = (timeout.as_nanos() / mix.tick.as_nanos().max(1)) as u32;
+        let shorter = (may_shorten && ticks > 2 && way < 2 && rng.bool())
+            .then(|| (mix.tick * rng.u32(2..ticks.min(9)), part(rng, 0.2, 1.5)));
         // Now and then nothing more happens, and the session goes on.
         let is_silent = shorter.is_none() || rng.bool();
         LastWords {
@@ -127,16 +126,11 @@ impl LastWords {
             before,
             held,
             stops,
-            unheard: unheard.filter(|_| is_silent),
+            unheard: unheard.filter(|_| shorter.is_none()),
             silent: is_silent.then(|| (silent, rng.u32(1..=6))),
             rest: timeout + mix.tick * 2 + timeout / 4,
             shorter,
         }
-    }
-
-    /// Whether the session goes on with another timeout: in a calm it must lose nothing.
-    pub fn is_followed_by_calm(&self) -> bool {
-        self.silent.is_none()
     }
 
     /// How long it lasts in all.
@@ -238,7 +232,9 @@ impl LastWords {
         }
         if let Some((at, nth)) = self.silent {
             let (world, rest) = (world.clone(), self.rest);
-            let step = Step { touch: Touch::Read, is_own: Some(true), nth, then: 0 };
+            // A client cannot know of a shorter timeout before it has read of it: it writes then.
+            let touch = if self.shorter.is_some() { Touch::Write } else { Touch::Read };
+            let step = Step { touch, is_own: Some(true), nth, then: 0 };
             after(at, move || {
                 at_step(id, step, move |_| {
                     if !world.is_calm() {

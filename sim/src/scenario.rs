@@ -158,15 +158,16 @@ impl Scenario {
         let long = long_timeout(seed);
         let is_long = long.is_some();
         let (tick, session_timeout) = long.unwrap_or((tick, session_timeout));
-        let tick = match many_ticks(seed) {
-            Some(ticks) if !is_long => session_timeout / ticks,
-            _ => tick,
+        let many = many_ticks(seed).filter(|_| !is_long);
+        let (tick, session_timeout) = match many {
+            Some(ticks) => (Duration::from_millis(200), Duration::from_millis(200) * ticks),
+            None => (tick, session_timeout),
         };
         // A run with a long timeout lasts longer. Its threads do less in each second, so that it
         // costs about as much as another one.
         let least = if is_long { session_timeout / 16 } else { Duration::from_millis(5) };
         let most = between(&mut rng, Duration::from_micros(200), Duration::from_millis(20))
-            .min(session_timeout / 40);
+            .min(if many.is_some() { tick / 20 } else { session_timeout / 40 });
         let locks = rng.usize(1..=3);
         let place = |number| Place {
             path: lock(number),
@@ -218,7 +219,7 @@ impl Scenario {
             seed: rng.u64(..),
         };
         let storm = Duration::from_secs(rng.u64(100..400));
-        let storm = if is_long { storm.max(session_timeout * 6) } else { storm };
+        let mut storm = if is_long { storm.max(session_timeout * 6) } else { storm };
         let pause = between(&mut rng, session_timeout / 8, session_timeout * 8);
         let mut plan = Plan::random(&mut rng, storm, pause, &mix);
         if mode == Mode::Drift {
@@ -261,12 +262,14 @@ impl Scenario {
             // Nothing else disturbs what the leader hears, and holds last.
             if rng.u32(..4) > 0 && mode == Mode::Usual {
                 plan.0.clear();
+                storm = storm.max(session_timeout * 120);
                 (job.long_hold_in, job.closes) = (3, false);
                 // Other threads of the process write meanwhile.
                 (job.threads, job.longest_pause) = (3, job.longest_pause.min(session_timeout / 8));
                 job.server_tick = job.server_tick.or_else(|| rng.bool().then_some(tick));
             }
-            plan.add_last_words(&mut rng, storm, &mix, most);
+            let may_shorten = plan.0.is_empty() && rng.u32(..3) == 0;
+            plan.add_last_words(&mut rng, storm, &mix, most, may_shorten);
         } else {
             if rng.bool() || job.closes {
                 plan.add_stops_in_calls(&mut rng, storm, &mix, job.closes);
