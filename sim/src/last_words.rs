@@ -17,9 +17,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use zk_sim_runtime::net::{self, Flow};
-use zk_sim_runtime::{
-    Death, Rng, Step, Touch, after, at_step, kill, resume, set_drift, stop,
-};
+use zk_sim_runtime::{Death, Rng, Step, Touch, after, at_step, kill, resume, set_drift, stop};
 
 use crate::faults::{Mix, flow_for};
 use crate::scenario::World;

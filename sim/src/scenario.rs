@@ -150,6 +150,17 @@ const QUIET: u32 = 60;
 impl Scenario {
     /// The choices of this seed.
     pub fn of(seed: u64, mode: Mode) -> Scenario {
+        Self::chosen(seed, mode, true)
+    }
+
+    /// The choices of this seed for a file that was written when there were fewer to make: without
+    /// timeouts of many ticks, stops in calls, deletes of several nodes, last words, and sessions
+    /// that are closed in use.
+    pub fn older(seed: u64, mode: Mode) -> Scenario {
+        Self::chosen(seed, mode, false)
+    }
+
+    fn chosen(seed: u64, mode: Mode, is_new: bool) -> Scenario {
         let mut rng = Rng::with_seed(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
         let tick = Duration::from_millis([200, 500, 1_000, 2_000][rng.usize(..4)]);
         // If the timeout has few ticks, less is rounded up in favour of a lease.
@@ -158,7 +169,7 @@ impl Scenario {
         let long = long_timeout(seed);
         let is_long = long.is_some();
         let (tick, session_timeout) = long.unwrap_or((tick, session_timeout));
-        let many = many_ticks(seed).filter(|_| !is_long);
+        let many = many_ticks(seed).filter(|_| is_new && !is_long);
         let (tick, session_timeout) = match many {
             Some(ticks) => (Duration::from_millis(200), Duration::from_millis(200) * ticks),
             None => (tick, session_timeout),
@@ -256,9 +267,11 @@ impl Scenario {
         // Apart from the other choices of the seed, as above.
         let mut rng = Rng::with_seed(seed.wrapping_mul(0xe703_7ed1_a0b4_28db));
         let kind = rng.u32(..8);
-        job.closes = rng.u32(..6) == 0;
+        job.closes = is_new && rng.u32(..6) == 0;
         job.asks_in_vain &= !job.closes;
-        if kind < 2 {
+        if !is_new {
+            // Nothing is added.
+        } else if kind < 2 {
             // Nothing else disturbs what the leader hears, and holds last.
             if rng.u32(..4) > 0 && mode == Mode::Usual {
                 plan.0.clear();

@@ -396,7 +396,9 @@ fn a_step_is_counted_by_what_it_touches_and_by_its_thread() {
         (Touch::Channel, None, 1, 50),
     ] {
         let [first, _] = turns(1, move |process| {
-            at_step(process, Step { touch, is_own, nth, then: 0 }, |thread| hold_thread(thread, MS * 30));
+            at_step(process, Step { touch, is_own, nth, then: 0 }, |thread| {
+                hold_thread(thread, MS * 30)
+            });
         });
         let expected = if turn < 50 { vec![turn] } else { Vec::new() };
         assert_eq!(rest(&first, MS * 20), expected, "{touch:?} {is_own:?}: {first:?}");

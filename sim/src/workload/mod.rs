@@ -293,8 +293,7 @@ fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) 
         }
         let mut is_told = None;
         if job.is_observed {
-            let (listener, is_closed) =
-                Listener::new(shared.observer.clone(), is_closed.cloned());
+            let (listener, is_closed) = Listener::new(shared.observer.clone(), is_closed.cloned());
             builder = builder.observer(listener);
             is_told = Some(is_closed);
         }

@@ -6,9 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use zk_mutex_simulated::{CancelToken, Contender, Error, Held, LossReason, LostSignal, Result, RevokeSignal};
+use zk_mutex_simulated::{
+    CancelToken, Contender, Error, Held, LossReason, LostSignal, Result, RevokeSignal,
+};
 use zk_sim_runtime::library::{Instant, Receiver, RecvTimeoutError, Sender, thread, unbounded};
-use zk_sim_runtime::{Call, ProcessId, Rng, call_begins, call_ends, fail, now, stopped_for, this_process};
+use zk_sim_runtime::{
+    Call, ProcessId, Rng, call_begins, call_ends, fail, now, stopped_for, this_process,
+};
 
 use super::calls::Wait;
 use super::side_channel::{News, Tip};
