@@ -12,9 +12,9 @@ use std::time::Duration;
 use crate::library::*;
 use crate::net::{self, ConnId, Flow, Service, Side};
 use crate::{
-    Config, Death, Policy, ProcessId, ProcessSettings, Report, Step, Touch, after, at_step,
-    clock_of, finish, hold_thread, kill, now, process, resume, run, set_drift, sleep_host, spawn,
-    stop, stopped_for,
+    Call, Config, Death, Policy, ProcessId, ProcessSettings, Report, Step, Touch, after, at_step,
+    call_begins, call_ends, clock_of, finish, hold_thread, kill, now, process, resume, run,
+    set_drift, sleep_host, spawn, stats, stop, stopped_for, this_process,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -402,6 +402,33 @@ fn a_step_is_counted_by_what_it_touches_and_by_its_thread() {
         });
         let expected = if turn < 50 { vec![turn] } else { Vec::new() };
         assert_eq!(rest(&first, MS * 20), expected, "{touch:?} {is_own:?}: {first:?}");
+    }
+}
+
+#[test]
+fn further_steps_are_counted_of_the_thread_that_has_come_to_the_first_one() {
+    for then in [1, 2, 5] {
+        let held = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let all = held.clone();
+        good(&alone(7, move || {
+            let process = this_process().unwrap();
+            let step = Step { touch: Touch::Call(Call::Take), is_own: None, nth: 2, then };
+            at_step(process, step, move |thread| all.lock().push((thread, stats().0)));
+            let other = fork(|| (0..50).for_each(|_| drop(Instant::now())));
+            let begun = fork(|| {
+                call_begins(Call::LetGo);
+                call_begins(Call::Take);
+                drop(Instant::now());
+                call_begins(Call::Take);
+                (0..50).for_each(|_| drop(Instant::now()));
+                call_ends();
+                this_thread()
+            });
+            other.join().unwrap();
+            let own = begun.join().unwrap();
+            let threads: Vec<_> = held.lock().iter().map(|(thread, _)| *thread).collect();
+            assert_eq!(threads, [own]);
+        }));
     }
 }
 
