@@ -409,11 +409,12 @@ fn a_step_is_counted_by_what_it_touches_and_by_its_thread() {
 fn further_steps_are_counted_of_the_thread_that_has_come_to_the_first_one() {
     for then in [1, 2, 5] {
         let held = Arc::new(parking_lot::Mutex::new(Vec::new()));
-        let all = held.clone();
+        let own = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let (all, begins) = (held.clone(), own.clone());
         good(&alone(7, move || {
             let process = this_process().unwrap();
             let step = Step { touch: Touch::Call(Call::Take), is_own: None, nth: 2, then };
-            at_step(process, step, move |thread| all.lock().push((thread, stats().0)));
+            at_step(process, step, move |thread| all.lock().push(thread));
             let other = fork(|| (0..50).for_each(|_| drop(Instant::now())));
             let begun = fork(|| {
                 call_begins(Call::LetGo);
@@ -422,12 +423,12 @@ fn further_steps_are_counted_of_the_thread_that_has_come_to_the_first_one() {
                 call_begins(Call::Take);
                 (0..50).for_each(|_| drop(Instant::now()));
                 call_ends();
-                this_thread()
+                begins.lock().push(this_thread());
             });
             other.join().unwrap();
-            let own = begun.join().unwrap();
-            let threads: Vec<_> = held.lock().iter().map(|(thread, _)| *thread).collect();
-            assert_eq!(threads, [own]);
+            begun.join().unwrap();
+            assert_eq!(*held.lock(), *own.lock());
+            assert_eq!(held.lock().len(), 1);
         }));
     }
 }
