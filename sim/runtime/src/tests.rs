@@ -14,7 +14,7 @@ use crate::net::{self, ConnId, Flow, Service, Side};
 use crate::{
     Call, Config, Death, Policy, ProcessId, ProcessSettings, Report, Step, Touch, after, at_step,
     call_begins, call_ends, clock_of, finish, hold_thread, kill, now, process, resume, run,
-    set_drift, sleep_host, spawn, stats, stop, stopped_for, this_process,
+    set_drift, sleep_host, spawn, stop, stopped_for, this_process,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -415,13 +415,13 @@ fn further_steps_are_counted_of_the_thread_that_has_come_to_the_first_one() {
             let process = this_process().unwrap();
             let step = Step { touch: Touch::Call(Call::Take), is_own: None, nth: 2, then };
             at_step(process, step, move |thread| all.lock().push(thread));
-            let other = fork(|| (0..50).for_each(|_| drop(Instant::now())));
-            let begun = fork(|| {
+            let other = fork(|| (0..50).for_each(|_| thread::yield_now()));
+            let begun = fork(move || {
                 call_begins(Call::LetGo);
                 call_begins(Call::Take);
-                drop(Instant::now());
+                thread::yield_now();
                 call_begins(Call::Take);
-                (0..50).for_each(|_| drop(Instant::now()));
+                (0..50).for_each(|_| thread::yield_now());
                 call_ends();
                 begins.lock().push(this_thread());
             });
