@@ -8,10 +8,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zk_sim_runtime::net::{self, Flow, Side};
 use zk_sim_runtime::{
-    Death, ProcessId, Rng, Step, Touch, after, at_step, hold_thread, kill, resume, set_drift,
+    Call, Death, ProcessId, Rng, Step, Touch, after, at_step, hold_thread, kill, resume, set_drift,
     sleep_host, stop,
 };
 
+use crate::last_words::LastWords;
 use crate::late_handshakes::LateHandshakes;
 use crate::operator::Request;
 use crate::scenario::World;
@@ -83,6 +84,11 @@ pub enum Fault {
     /// The requests of clients that hand their sessions over to a follower come late to the leader:
     /// see `LateHandshakes`.
     LateHandshakes(LateHandshakes),
+    /// The leader hears the last of a client that goes on believing in its lease: see `LastWords`.
+    LastWords(LastWords),
+    /// An operator deletes several nodes of one queue of a lock at once, from this place of the
+    /// queue on.
+    DeleteSeveral { lock: usize, queue: usize, first: usize, count: usize, backwards: bool },
     /// A fault that hits the focus of its burst, whatever process and server it names.
     Focused { focus: Focus, fault: Box<Fault> },
 }
@@ -170,6 +176,8 @@ impl Fault {
             Fault::StopAt { is_alone: false, .. } => "stop-at-step",
             Fault::StopAt { .. } => "thread-stop-at-step",
             Fault::LateHandshakes(_) => "late-handshakes",
+            Fault::LastWords(_) => "last-words",
+            Fault::DeleteSeveral { .. } => "nodes-deleted",
             Fault::Kill { .. } => "kill",
             Fault::SleepHost { .. } => "sleep",
             Fault::Drift { .. } => "drift",
@@ -196,6 +204,7 @@ impl Fault {
             | Fault::KillServers { pause: lasts }
             | Fault::Kill { pause: lasts, .. } => *lasts,
             Fault::LateHandshakes(late) => late.stalls.max(late.freezes_after + late.frozen),
+            Fault::LastWords(last) => last.lasts(),
             Fault::Focused { fault, .. } => fault.lasts(),
             Fault::Cut { .. }
             | Fault::HalfOpen { .. }
@@ -203,6 +212,7 @@ impl Fault {
             | Fault::Expire { .. }
             | Fault::Delete { .. }
             | Fault::DeleteWaiting { .. }
+            | Fault::DeleteSeveral { .. }
             | Fault::Sequence { .. }
             | Fault::Drift { .. } => Duration::ZERO,
         }
@@ -299,12 +309,40 @@ impl Fault {
             touch: Touch::ALL[rng.usize(..Touch::ALL.len())],
             is_own: [None, Some(true), Some(false)][rng.usize(..3)],
             nth: (rng.f64() * 1_000_f64.ln()).exp() as u32,
+            then: 0,
         };
         let lasts = match rng.bool() {
             true => between(rng, Duration::from_micros(10), timeout * 3),
             false => timeout.mul_f64(0.2 + rng.f64()),
         };
         Fault::StopAt { process: 0, step, is_alone: rng.u32(..3) == 0, lasts }
+    }
+
+    /// A stop of one thread, or of its process, a few steps after it has begun a call, or goes on
+    /// after a wait, or has read what a server says. Races between few steps are met so: with the
+    /// thread at each of its next steps about equally often, while all others go on.
+    fn stop_in_call(rng: &mut Rng, mix: &Mix, closes: bool) -> Fault {
+        let timeout = mix.session_timeout;
+        let (touch, is_own, depth) = match rng.u32(..12) {
+            0 | 6 | 7 if closes => (Touch::Call(Call::Close), None, 60.0),
+            0..3 => (Touch::Call(Call::Take), Some(false), 300.0),
+            3..6 => (Touch::Call(Call::LetGo), Some(false), 120.0),
+            6..8 => (Touch::Woken, Some(false), 60.0),
+            8 | 9 => (Touch::TimedOut, Some(false), 12.0),
+            _ => (Touch::Read, Some(true), 120.0),
+        };
+        let nth = if rng.bool() { 1 } else { rng.u32(1..=4) };
+        // Half of the depths are equally likely, and half of them on a logarithmic scale.
+        let then = match rng.bool() {
+            true => rng.f64() * depth,
+            false => (rng.f64() * f64::ln(depth)).exp(),
+        };
+        let lasts = match rng.bool() {
+            true => between(rng, Duration::from_micros(10), timeout * 2),
+            false => timeout.mul_f64(0.05 + 0.5 * rng.f64()),
+        };
+        let step = Step { touch, is_own, nth, then: (then as u32).max(1) };
+        Fault::StopAt { process: 0, step, is_alone: rng.u32(..4) > 0, lasts }
     }
 
     /// The same fault, at this process and this server.
@@ -335,11 +373,13 @@ impl Fault {
             | Fault::Kill { process: whose, .. }
             | Fault::SleepHost { process: whose, .. }
             | Fault::Block { process: whose, .. }
+            | Fault::LastWords(LastWords { process: whose, .. })
             | Fault::Drift { process: whose, .. } => *whose = process,
             Fault::KillServers { .. }
             | Fault::Expire { .. }
             | Fault::Delete { .. }
             | Fault::DeleteWaiting { .. }
+            | Fault::DeleteSeveral { .. }
             | Fault::Sequence { .. }
             | Fault::LateHandshakes(_)
             | Fault::Focused { .. } => {}
@@ -370,6 +410,8 @@ impl Fault {
             | Fault::Expire { .. }
             | Fault::Delete { .. }
             | Fault::DeleteWaiting { .. }
+            | Fault::DeleteSeveral { .. }
+            | Fault::LastWords(_)
             | Fault::LateHandshakes(_) => Some(None),
             // Clocks that drift within the bound cost no lock, nor do loggers and observers that
             // block. What a fault of a burst hits is told when that is chosen, and a stop at a step
@@ -491,6 +533,20 @@ impl Fault {
                 paths.iter().for_each(|path| observer.is_deleted_by_others(path));
                 servers.operate(paths.into_iter().map(|path| Request::Delete { path }).collect());
             }
+            Fault::DeleteSeveral { lock, queue, first, count, backwards } => {
+                let mut paths = world.queue_of(*lock, *queue);
+                paths.drain(..*first.min(&paths.len()));
+                paths.truncate(*count);
+                if *backwards {
+                    paths.reverse();
+                }
+                paths.iter().for_each(|path| observer.is_deleted_by_others(path));
+                let delete = |path| Request::Delete { path };
+                let requests: Vec<Request> = paths.into_iter().map(delete).collect();
+                if !requests.is_empty() {
+                    servers.operate(requests);
+                }
+            }
             Fault::Sequence { lock, next } => servers.set_sequence(&world.lock(*lock), *next),
             Fault::Stop { process, lasts } => {
                 let id = world.process(*process);
@@ -514,6 +570,7 @@ impl Fault {
                 });
             }
             Fault::LateHandshakes(late) => late.begin(&servers),
+            Fault::LastWords(last) => last.begin(world),
             Fault::Kill { process, death, pause } => {
                 kill(world.process(*process), *death);
                 let (world, process) = (world.clone(), *process);
@@ -675,6 +732,107 @@ impl Plan {
         self.0.sort_by_key(|(at, _)| *at);
     }
 
+    /// Adds threads that are stopped a few steps after the begin of a call or the end of a wait.
+    /// Half of the times another fault comes at about the same time.
+    pub fn add_stops_in_calls(&mut self, rng: &mut Rng, lasts: Duration, mix: &Mix, closes: bool) {
+        let timeout = mix.session_timeout;
+        let pause = between(rng, timeout / 4, timeout * 4);
+        let (mut at, mut burst) = (Duration::ZERO, self.bursts());
+        loop {
+            at += pause.mul_f64(2.0 * rng.f64());
+            if at >= lasts {
+                break;
+            }
+            let focus = Focus { burst, is_holder: rng.bool(), number: rng.usize(..1_000) };
+            let focused = |fault| Fault::Focused { focus, fault: Box::new(fault) };
+            self.0.push((at, focused(Fault::stop_in_call(rng, mix, closes))));
+            if rng.u32(..4) == 0 {
+                let beside = at + timeout.mul_f64(0.3 * rng.f64());
+                self.0.push((beside, focused(Fault::parting(rng, mix))));
+            }
+            burst += 1;
+        }
+        self.0.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Adds an operator that deletes several nodes of a queue at once. Half of the times the
+    /// connection of a holder is cut just before, or a thread that hears of it stops soon after.
+    pub fn add_deletes(&mut self, rng: &mut Rng, lasts: Duration, mix: &Mix) {
+        let timeout = mix.session_timeout;
+        let pause = between(rng, timeout, timeout * 6);
+        let (mut at, mut burst) = (Duration::ZERO, self.bursts());
+        loop {
+            at += pause.mul_f64(2.0 * rng.f64());
+            if at >= lasts {
+                break;
+            }
+            let delete = Fault::DeleteSeveral {
+                lock: rng.usize(..mix.locks),
+                queue: rng.usize(..1_000),
+                first: [0, 0, 0, 1, 2][rng.usize(..5)],
+                count: [1, 2, 2, 3][rng.usize(..4)],
+                backwards: rng.bool(),
+            };
+            self.0.push((at, delete));
+            let focus = Focus { burst, is_holder: true, number: rng.usize(..1_000) };
+            let focused = |fault| Fault::Focused { focus, fault: Box::new(fault) };
+            match rng.u32(..6) {
+                0 | 1 => {
+                    let before = between(rng, Duration::from_micros(1), timeout / 50);
+                    self.0.push((at.saturating_sub(before), focused(Fault::Cut { number: 0 })));
+                }
+                2 => {
+                    let step = Step {
+                        touch: Touch::Read,
+                        is_own: Some(true),
+                        nth: 1,
+                        then: rng.u32(1..=120),
+                    };
+                    let lasts = between(rng, Duration::from_micros(10), timeout / 3);
+                    let stop = Fault::StopAt { process: 0, step, is_alone: true, lasts };
+                    self.0.push((at, focused(stop)));
+                }
+                _ => {}
+            }
+            burst += 1;
+        }
+        self.0.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Adds the last that the leader hears of holders. A packet takes `packet` at most. If
+    /// `may_shorten`, nothing else happens in the run: then no answer to a handshake is lost, and
+    /// the servers may grant shorter timeouts for a while.
+    pub fn add_last_words(
+        &mut self,
+        rng: &mut Rng,
+        lasts: Duration,
+        mix: &Mix,
+        packet: Duration,
+        may_shorten: bool,
+    ) {
+        let (mut at, mut burst) = (Duration::ZERO, self.bursts());
+        loop {
+            at += mix.session_timeout.mul_f64(2.0 + 2.0 * rng.f64()) + mix.tick;
+            if at >= lasts {
+                break;
+            }
+            let focus = Focus { burst, is_holder: true, number: rng.usize(..1_000) };
+            let last = LastWords::random(rng, mix, packet, may_shorten);
+            let shortens = last.shorter.is_some();
+            if shortens {
+                // What was before is over.
+                at += mix.session_timeout * 2;
+            }
+            self.0.push((at, Fault::Focused { focus, fault: Box::new(Fault::LastWords(last)) }));
+            if shortens {
+                // In a calm the session must lose nothing, whatever timeout it has by then.
+                at += mix.session_timeout * 4;
+            }
+            burst += 1;
+        }
+        self.0.sort_by_key(|(at, _)| *at);
+    }
+
     /// The number of bursts so far.
     fn bursts(&self) -> usize {
         let number = |fault: &Fault| match fault {
@@ -701,6 +859,7 @@ impl Plan {
             Fault::Limits { most, .. } => Some(*most),
             Fault::Focused { fault, .. } => match **fault {
                 Fault::Limits { most, .. } => Some(most),
+                Fault::LastWords(ref last) => last.shorter.map(|(most, _)| most),
                 _ => None,
             },
             _ => None,

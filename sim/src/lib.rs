@@ -10,6 +10,7 @@
 //! | `operator.rs` | an operator's requests to a server |
 //! | `workload/` | the calls that the processes make |
 //! | `faults.rs` | the kinds of faults, and the plan of a seed |
+//! | `last_words.rs` | one of the faults: a leader that hears the last of a holder |
 //! | `late_handshakes.rs` | one of the faults: requests that come late to the leader |
 //! | `observer/` | the checks |
 //! | `store.rs` | the store that the locks protect by their fencing tokens |
@@ -18,7 +19,8 @@
 
 pub mod faults;
 pub mod file;
-pub mod late_handshakes;
+mod last_words;
+mod late_handshakes;
 pub mod observer;
 pub mod operator;
 pub mod scenario;

@@ -15,7 +15,7 @@ use zk_sim_runtime::{
 use zk_test_server::ensemble::Settings;
 
 use crate::faults::{Focus, Mix, Plan};
-use crate::observer::{Counts, Observer, Setting};
+use crate::observer::{Counts, Node, Observer, Setting};
 use crate::operator::{self, Request};
 use crate::servers::Servers;
 use crate::workload::{self, Job, Longest, Place, Recipe, Shared};
@@ -144,6 +144,15 @@ fn max_elapsed(seed: u64, session_timeout: Duration) -> Option<Duration> {
     rng.bool().then(|| between(&mut rng, session_timeout / 16, most))
 }
 
+/// A timeout of many ticks, as most installations grant it to clients that ask for it: on one seed in
+/// eight. Pings between servers are frequent then, and the leader expires a session soon after its
+/// timeout.
+fn many_ticks(seed: u64) -> Option<u32> {
+    // Apart from the other choices of the seed, as above.
+    let mut rng = Rng::with_seed(seed.wrapping_mul(0x9fb2_1c65_1e98_df25));
+    (rng.u32(..8) == 0).then(|| rng.u32(7..=20))
+}
+
 /// This many session timeouts after the last fault everything has healed, and each thread has had a
 /// lock since: each of twelve threads may have held it for three and a half session timeouts.
 const QUIET: u32 = 60;
@@ -156,6 +165,17 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 impl Scenario {
     /// The choices of this seed.
     pub fn of(seed: u64, mode: Mode) -> Scenario {
+        Self::chosen(seed, mode, true)
+    }
+
+    /// The choices of this seed for a file that was written when there were fewer to make: without
+    /// timeouts of many ticks, stops in calls, deletes of several nodes, last words, and sessions
+    /// that are closed in use.
+    pub fn older(seed: u64, mode: Mode) -> Scenario {
+        Self::chosen(seed, mode, false)
+    }
+
+    fn chosen(seed: u64, mode: Mode, is_new: bool) -> Scenario {
         let mut rng = Rng::with_seed(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
         let tick = Duration::from_millis([200, 500, 1_000, 2_000][rng.usize(..4)]);
         // If the timeout has few ticks, less is rounded up in favour of a lease.
@@ -164,11 +184,16 @@ impl Scenario {
         let long = long_timeout(seed);
         let is_long = long.is_some();
         let (tick, session_timeout) = long.unwrap_or((tick, session_timeout));
+        let many = many_ticks(seed).filter(|_| is_new && !is_long);
+        let (tick, session_timeout) = match many {
+            Some(ticks) => (Duration::from_millis(200), Duration::from_millis(200) * ticks),
+            None => (tick, session_timeout),
+        };
         // A run with a long timeout lasts longer. Its threads do less in each second, so that it
         // costs about as much as another one.
         let least = if is_long { session_timeout / 16 } else { Duration::from_millis(5) };
         let most = between(&mut rng, Duration::from_micros(200), Duration::from_millis(20))
-            .min(session_timeout / 40);
+            .min(if many.is_some() { tick / 20 } else { session_timeout / 40 });
         let locks = rng.usize(1..=3);
         let place = |number| Place {
             path: lock(number),
@@ -214,13 +239,14 @@ impl Scenario {
             is_observed: false,
             talks: false,
             max_elapsed: max_elapsed(seed, session_timeout),
+            closes: false,
             longest_hold: between(&mut rng, least, session_timeout * 2),
             long_hold_in: if is_short { 2 } else { [3, 10, 100][rng.usize(..3)] },
             longest_pause: between(&mut rng, least, session_timeout),
             seed: rng.u64(..),
         };
         let storm = Duration::from_secs(rng.u64(100..400));
-        let storm = if is_long { storm.max(session_timeout * 6) } else { storm };
+        let mut storm = if is_long { storm.max(session_timeout * 6) } else { storm };
         let pause = between(&mut rng, session_timeout / 8, session_timeout * 8);
         let mut plan = Plan::random(&mut rng, storm, pause, &mix);
         if mode == Mode::Drift {
@@ -258,6 +284,33 @@ impl Scenario {
             // Apart from the other choices of the seed, as above.
             let mut rng = Rng::with_seed(seed.wrapping_mul(0x8cb9_2ba7_2f3d_8dd7));
             plan.add_deletes_of_waiters(&mut rng, storm, &mix);
+        }
+        // Apart from the other choices of the seed, as above.
+        let mut rng = Rng::with_seed(seed.wrapping_mul(0xe703_7ed1_a0b4_28db));
+        let kind = rng.u32(..8);
+        job.closes = is_new && rng.u32(..6) == 0;
+        job.asks_in_vain &= !job.closes;
+        if !is_new {
+            // Nothing is added.
+        } else if kind < 2 {
+            // Nothing else disturbs what the leader hears, and holds last.
+            if rng.u32(..4) > 0 && mode == Mode::Usual {
+                plan.0.clear();
+                storm = storm.max(session_timeout * 120);
+                (job.long_hold_in, job.closes) = (3, false);
+                // Other threads of the process write meanwhile.
+                (job.threads, job.longest_pause) = (3, job.longest_pause.min(session_timeout / 8));
+                job.server_tick = job.server_tick.or_else(|| rng.bool().then_some(tick));
+            }
+            let may_shorten = plan.0.is_empty() && rng.u32(..3) == 0;
+            plan.add_last_words(&mut rng, storm, &mix, most, may_shorten);
+        } else {
+            if rng.bool() || job.closes {
+                plan.add_stops_in_calls(&mut rng, storm, &mix, job.closes);
+            }
+            if kind < 5 {
+                plan.add_deletes(&mut rng, storm, &mix);
+            }
         }
         let delay = (most / 4, most);
         Scenario { seed, mode, chance: seed, servers, mix, delay, plan, job, storm, planted: None }
@@ -363,6 +416,22 @@ impl World {
         self.0.scenario.job.places[number].queue()
     }
 
+    /// The nodes of one queue of the lock with this number, in their order.
+    pub fn queue_of(&self, lock: usize, queue: usize) -> Vec<String> {
+        let above = format!("{}/", self.0.scenario.job.places[lock].path);
+        let nodes = self.0.servers.ephemerals().into_iter().map(|node| node.path);
+        let mut queues = BTreeMap::<String, Vec<(Option<i64>, String)>>::new();
+        for path in nodes.filter(|path| path.starts_with(&above)) {
+            let Some((folder, _)) = path.rsplit_once('/') else { continue };
+            let number = Node::numbered(&path).map(|node| node.number);
+            queues.entry(folder.to_owned()).or_default().push((number, path));
+        }
+        let count = queues.len().max(1);
+        let mut nodes = queues.into_values().nth(queue % count).unwrap_or_default();
+        nodes.sort();
+        nodes.into_iter().map(|(_, path)| path).collect()
+    }
+
     /// An operator makes the folders of the locks that cannot be deleted. The root permits no
     /// deletes either.
     fn make_undeletable(&self) {
@@ -422,12 +491,19 @@ impl World {
             count => holders[focus.number % count],
         };
         let process = processes.iter().position(|process| *process == id).unwrap_or(0);
-        // Of several connections the newest counts: the process has given up the others.
-        let newest = net::connections().into_iter().rfind(|connection| connection.process == id);
-        let count = self.0.servers.count();
-        let member =
-            newest.and_then(|newest| (0..count).find(|n| Servers::address(*n) == newest.to));
-        (process, member.unwrap_or(focus.number % count))
+        (process, self.member_of(id).unwrap_or(focus.number % self.0.servers.count()))
+    }
+
+    /// The server that the process is connected to. Of several connections the newest counts: the
+    /// process has given up the others.
+    pub fn member_of(&self, id: ProcessId) -> Option<usize> {
+        let newest = net::connections().into_iter().rfind(|connection| connection.process == id)?;
+        (0..self.0.servers.count()).find(|n| Servers::address(*n) == newest.to)
+    }
+
+    /// The faults that the run may have.
+    pub fn mix(&self) -> &Mix {
+        &self.0.scenario.mix
     }
 
     /// The shortest and the longest time of packets without a fault.

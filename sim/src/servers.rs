@@ -20,6 +20,7 @@ pub struct Servers(Rc<RefCell<Inner>>);
 
 struct Inner {
     ensemble: Ensemble,
+    tick: Duration,
     members: Vec<Member>,
     /// The messages between members; they keep their order from one member to another.
     wires: BTreeMap<(usize, usize), Rc<Wire>>,
@@ -121,6 +122,7 @@ impl Servers {
         };
         let inner = Inner {
             ensemble: Ensemble::new(settings, seed),
+            tick: settings.tick,
             members: (0..settings.members).map(member).collect(),
             wires: BTreeMap::new(),
             sequences: BTreeMap::new(),
@@ -255,6 +257,12 @@ impl Servers {
     /// The member that leads, if there is one.
     pub fn leader(&self) -> Option<usize> {
         self.0.borrow().ensemble.leader()
+    }
+
+    /// What this member's clock shows, and the length of its tick.
+    pub fn clock_and_tick(&self, member: usize) -> (Duration, Duration) {
+        let inner = self.0.borrow();
+        (inner.ensemble.clock(member, now()), inner.tick)
     }
 
     /// Whether all members serve.

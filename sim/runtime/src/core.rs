@@ -15,7 +15,7 @@ use generator::{Generator, Gn};
 use crate::chance::{self, Rng};
 use crate::net::Net;
 use crate::process::{Process, ProcessId};
-use crate::steps::Awaited;
+use crate::steps::{Awaited, Touch};
 use crate::trace::{Op, Trace};
 
 /// The virtual time of one scheduling point, in nanoseconds.
@@ -147,6 +147,8 @@ pub(crate) struct Thread {
     waits_for: (&'static str, u64),
     /// See `thread::spawn_own`.
     pub(crate) is_own: bool,
+    /// See `steps::call_begins`.
+    pub(crate) is_in_call: bool,
 }
 
 enum Act {
@@ -404,7 +406,11 @@ impl Sim {
             self.put(at, Act::Timer { thread: current, wait });
         }
         self.give_way();
-        self.threads.borrow()[current].has_timed_out
+        let Thread { has_timed_out, is_in_call, .. } = self.threads.borrow()[current];
+        if is_in_call {
+            self.marks(if has_timed_out { Touch::TimedOut } else { Touch::Woken });
+        }
+        has_timed_out
     }
 
     fn pin(&self, thread: Tid, state: State, what: &'static str, object: u64) {
@@ -509,6 +515,7 @@ impl Sim {
             preemptions: 0,
             waits_for: ("", 0),
             is_own: false,
+            is_in_call: false,
         });
         drop(threads);
         let mut body = Some(AssertUnwindSafe(body));

@@ -72,7 +72,7 @@ pub use self::process::{
     Death, ProcessId, ProcessSettings, clock_of, exit, is_alive, kill, process_name, resume,
     set_drift, sleep_host, slept_for, spawn, stop, stopped_for, this_process,
 };
-pub use self::steps::{Step, Touch, at_step, hold_thread};
+pub use self::steps::{Call, Step, Touch, at_step, call_begins, call_ends, hold_thread};
 pub use self::trace::note;
 
 /// The names that a program under test uses instead of those of the standard library.

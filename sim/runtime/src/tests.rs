@@ -12,9 +12,9 @@ use std::time::Duration;
 use crate::library::*;
 use crate::net::{self, ConnId, Flow, Service, Side};
 use crate::{
-    Config, Death, Policy, ProcessId, ProcessSettings, Report, Step, Touch, after, at_step,
-    clock_of, finish, hold_thread, kill, now, process, resume, run, set_drift, sleep_host, spawn,
-    stop, stopped_for,
+    Call, Config, Death, Policy, ProcessId, ProcessSettings, Report, Step, Touch, after, at_step,
+    call_begins, call_ends, clock_of, finish, hold_thread, kill, now, process, resume, run,
+    set_drift, sleep_host, spawn, stop, stopped_for, this_process,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -363,7 +363,7 @@ fn rest(turns: &[Duration], least: Duration) -> Vec<usize> {
 #[test]
 fn a_process_is_stopped_at_its_step_and_a_thread_alone() {
     // A turn of the first thread unlocks its mutex at the 2nd, 4th, .. operation on a mutex.
-    let step = |nth| Step { touch: Touch::Mutex, is_own: Some(false), nth };
+    let step = |nth| Step { touch: Touch::Mutex, is_own: Some(false), nth, then: 0 };
     for seed in 0..20 {
         let [first, second] = turns(seed, move |process| {
             at_step(process, step(9), move |_| {
@@ -396,10 +396,40 @@ fn a_step_is_counted_by_what_it_touches_and_by_its_thread() {
         (Touch::Channel, None, 1, 50),
     ] {
         let [first, _] = turns(1, move |process| {
-            at_step(process, Step { touch, is_own, nth }, |thread| hold_thread(thread, MS * 30));
+            at_step(process, Step { touch, is_own, nth, then: 0 }, |thread| {
+                hold_thread(thread, MS * 30)
+            });
         });
         let expected = if turn < 50 { vec![turn] } else { Vec::new() };
         assert_eq!(rest(&first, MS * 20), expected, "{touch:?} {is_own:?}: {first:?}");
+    }
+}
+
+#[test]
+fn further_steps_are_counted_of_the_thread_that_has_come_to_the_first_one() {
+    for then in [1, 2, 5] {
+        let held = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let own = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let (all, begins) = (held.clone(), own.clone());
+        good(&alone(7, move || {
+            let process = this_process().unwrap();
+            let step = Step { touch: Touch::Call(Call::Take), is_own: None, nth: 2, then };
+            at_step(process, step, move |thread| all.lock().push(thread));
+            let other = fork(|| (0..50).for_each(|_| thread::yield_now()));
+            let begun = fork(move || {
+                call_begins(Call::LetGo);
+                call_begins(Call::Take);
+                thread::yield_now();
+                call_begins(Call::Take);
+                (0..50).for_each(|_| thread::yield_now());
+                call_ends();
+                begins.lock().push(this_thread());
+            });
+            other.join().unwrap();
+            begun.join().unwrap();
+            assert_eq!(*held.lock(), *own.lock());
+            assert_eq!(held.lock().len(), 1);
+        }));
     }
 }
 

@@ -33,6 +33,7 @@ fn lead(worker: &mut Worker, leadership: &Leadership) {
 fn stand(worker: &mut Worker, lock: &ZkElection, place: &Place) {
     let candidate = match worker.quick("join", Duration::ZERO, || lock.join()) {
         Ok(candidate) => candidate,
+        Err(_) if worker.is_closed() => return,
         Err(e) => return fail("wrong error", format!("{}: join: {e}", place.path)),
     };
     let never = |_: &Error| false;
@@ -49,6 +50,7 @@ fn stand(worker: &mut Worker, lock: &ZkElection, place: &Place) {
         match outcome {
             Ok(()) => worker.tells(News::Released),
             Err(Error::Unavailable { .. }) => {}
+            Err(_) if worker.is_closed() => {}
             Err(e) => fail("wrong error", format!("{}: leave: {e}", place.path)),
         }
         if candidate.is_leader() || candidate.leadership().is_some() {

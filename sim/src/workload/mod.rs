@@ -33,7 +33,7 @@ use zk_mutex_simulated::{
     ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 use zk_sim_runtime::library::{Instant, thread};
-use zk_sim_runtime::{Rng, fail};
+use zk_sim_runtime::{Call, Rng, call_begins, fail};
 
 use self::listener::Listener;
 pub use self::side_channel::SideChannel;
@@ -196,6 +196,9 @@ pub struct Job {
     /// For how long a call without a timeout goes on in an outage, if that is not the default.
     #[serde(default)]
     pub max_elapsed: Option<Duration>,
+    /// Now and then a process closes its session while its threads use it, and connects anew.
+    #[serde(default)]
+    pub closes: bool,
     /// The longest time of a usual hold.
     pub longest_hold: Duration,
     /// One hold in so many is longer than that.
@@ -267,6 +270,20 @@ impl Lock {
 
 /// Runs in a simulated process until the run is over.
 pub fn run(job: &Job, shared: &Shared) {
+    let mut number = 0;
+    loop {
+        let is_closed = job.closes.then(Arc::<AtomicBool>::default);
+        let job = Job { seed: job.seed.wrapping_add(number << 32), ..job.clone() };
+        use_session(&job, shared, is_closed.as_ref());
+        if is_closed.is_none_or(|is_closed| !is_closed.load(Ordering::Relaxed)) {
+            return;
+        }
+        number += 1;
+    }
+}
+
+/// Connects, and uses the session until it is closed or the run is over.
+fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) {
     let (session, is_told) = loop {
         let mut builder =
             ZkSession::builder(job.connect_string.as_str()).session_timeout(job.session_timeout);
@@ -282,7 +299,7 @@ pub fn run(job: &Job, shared: &Shared) {
         }
         let mut is_told = None;
         if job.is_observed {
-            let (listener, is_closed) = Listener::new(shared.observer.clone());
+            let (listener, is_closed) = Listener::new(shared.observer.clone(), is_closed.cloned());
             builder = builder.observer(listener);
             is_told = Some(is_closed);
         }
@@ -308,14 +325,23 @@ pub fn run(job: &Job, shared: &Shared) {
             let rng = Rng::with_seed(job.seed.wrapping_add(number as u64));
             let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
             let mut worker = Worker::new(number, job, shared, rng, canceller.clone());
+            worker.is_closed = is_closed.cloned();
             thread::spawn(move || work(&mut worker, &session))
         })
         .collect();
     drop(canceller);
-    threads.into_iter().chain(in_vain).for_each(|thread| drop(thread.join()));
-    forgets(job, shared, &session);
+    let closer = is_closed.map(|is_closed| {
+        let (job, shared, session, closed) =
+            (job.clone(), shared.clone(), session.clone(), is_closed.clone());
+        thread::spawn(move || close_in_use(&job, &shared, &session, &closed))
+    });
+    threads.into_iter().chain(in_vain).chain(closer).for_each(|thread| drop(thread.join()));
+    if is_closed.is_none_or(|is_closed| !is_closed.load(Ordering::Relaxed)) {
+        forgets(job, shared, &session);
+    }
     worker::check_close(&shared.observer, || session.close());
-    if let Some(is_told) = is_told {
+    let is_over = shared.is_over.load(Ordering::Relaxed);
+    if let Some(is_told) = is_told.filter(|_| is_over) {
         // `close` waits for the thread that calls the observer, but not for ever.
         let until = Instant::now() + Duration::from_secs(1);
         while !is_told.load(Ordering::Relaxed) && Instant::now() < until {
@@ -324,6 +350,22 @@ pub fn run(job: &Job, shared: &Shared) {
         let is_told = is_told.load(Ordering::Relaxed);
         shared.observer.check("account", is_told, || "the end was not told".to_owned());
     }
+}
+
+/// Closes the session while threads use it. What they do with it may fail from then on.
+fn close_in_use(job: &Job, shared: &Shared, session: &ZkSession, is_closed: &AtomicBool) {
+    let mut rng = Rng::with_seed(job.seed.wrapping_add(u64::MAX - 2));
+    let longest = job.session_timeout * 8;
+    let until = Instant::now() + between(&mut rng, job.session_timeout / 4, longest);
+    while Instant::now() < until {
+        thread::sleep((until - Instant::now()).min(job.session_timeout / 2));
+        if shared.is_calm.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+    is_closed.store(true, Ordering::Relaxed);
+    call_begins(Call::Close);
+    worker::check_close(&shared.observer, || session.close());
 }
 
 fn work(worker: &mut Worker, session: &ZkSession) {
@@ -335,6 +377,7 @@ fn work(worker: &mut Worker, session: &ZkSession) {
                 match Lock::new(session, place) {
                     Ok(lock) => return Some(lock),
                     Err(Error::Unavailable { .. } | Error::InconsistentPermits { .. }) => {}
+                    Err(_) if worker.is_closed() => return None,
                     Err(e) => {
                         fail("wrong error", format!("{}: no lock: {e}", place.path));
                         return None;
@@ -349,6 +392,9 @@ fn work(worker: &mut Worker, session: &ZkSession) {
     let mut tip = None;
     while !worker.is_over() && locks.len() == worker.places().len() {
         worker.check_released();
+        if worker.is_closed() {
+            break;
+        }
         let which = worker.rng.usize(..locks.len());
         match tip {
             Some(tip) => hears(worker, session, &locks, tip),

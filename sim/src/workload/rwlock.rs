@@ -39,6 +39,7 @@ fn reads(worker: &mut Worker, lock: &ZkRwLock, guard: ZkReadGuard) {
     if worker.one_in(8) {
         let told = worker.quick("write", worker.step(), || calls::write(lock, &Wait::Forever));
         let is_refused = matches!(told, Err(Error::WouldDeadlock { .. } | Error::Lost { .. }));
+        let is_refused = is_refused || worker.is_closed();
         let text = || format!("{} is read, and write() says {told:?}", guard.path());
         worker.shared.observer.check("upgrade", is_refused, text);
     }

@@ -50,7 +50,7 @@ pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore,
 fn change(worker: &mut Worker, lock: &ZkSemaphore, place: &Place, number: u32, most: u32) {
     set(worker, lock, place, number);
     let mut is_raised = number > 0;
-    while !is_raised && !worker.is_calm() {
+    while !is_raised && !worker.is_calm() && !worker.is_closed() {
         let pause = between(&mut worker.rng, Duration::from_millis(1), worker.job.longest_pause);
         thread::sleep(pause);
         let number = worker.rng.u32(1..=most);
@@ -77,6 +77,7 @@ pub(super) fn hears(worker: &mut Worker, session: &ZkSession, place: &Place, num
     }
     let lock = match ZkSemaphore::builder(session, &place.path, number).build() {
         Ok(lock) => lock,
+        Err(_) if worker.is_closed() => return,
         Err(e) => return fail("wrong error", format!("{}: no lock: {e}", place.path)),
     };
     let asked = worker.shared.observer.moment();

@@ -2,15 +2,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use zk_mutex_simulated::observed::Observed;
 use zk_mutex_simulated::{
-    CancelToken, Contender, Error, Held, Leadership, LostSignal, Result, RevokeSignal,
+    CancelToken, Contender, Error, Held, Leadership, LossReason, LostSignal, Result, RevokeSignal,
 };
 use zk_sim_runtime::library::{Instant, Receiver, RecvTimeoutError, Sender, thread, unbounded};
-use zk_sim_runtime::{ProcessId, Rng, fail, now, stopped_for, this_process};
+use zk_sim_runtime::{
+    Call, ProcessId, Rng, call_begins, call_ends, fail, now, stopped_for, this_process,
+};
 
 use super::calls::Wait;
 use super::side_channel::{News, Tip};
@@ -29,6 +32,7 @@ pub(super) struct Worker {
     using: Option<usize>,
     pub(super) shared: Shared,
     pub(super) rng: Rng,
+    pub(super) is_closed: Option<Arc<AtomicBool>>,
     canceller: Canceller,
     /// The begin of its last call, in the world's time.
     asked: Duration,
@@ -79,6 +83,7 @@ impl Worker {
             using: None,
             shared,
             rng,
+            is_closed: None,
             canceller,
             asked: Duration::ZERO,
             tries: false,
@@ -94,6 +99,11 @@ impl Worker {
 
     pub(super) fn is_over(&self) -> bool {
         self.shared.is_over.load(Ordering::Relaxed)
+    }
+
+    /// The session is being closed while its threads use it, or was closed so.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.as_ref().is_some_and(|is_closed| is_closed.load(Ordering::Relaxed))
     }
 
     pub(super) fn is_calm(&self) -> bool {
@@ -187,7 +197,9 @@ impl Worker {
             [_, _, ..] => observer.waits_for_several(),
             _ => {}
         }
+        call_begins(Call::Take);
         let result = call(&wait);
+        call_ends();
         let end = match &result {
             Ok(Some(_)) => End::Got,
             Ok(None) => End::Refused,
@@ -237,6 +249,8 @@ impl Worker {
                 let is_expected = match &e {
                     Error::Unavailable { .. } => true,
                     Error::Cancelled { .. } => is_cancelled,
+                    Error::Closed { .. } => self.is_closed(),
+                    Error::Lost { reason: LossReason::SessionClosed, .. } => self.is_closed(),
                     e => may_fail(e),
                 };
                 let text = || format!("{}: {e}", path.unwrap_or("several locks"));
@@ -264,6 +278,7 @@ impl Worker {
         match outcome {
             Ok(()) => {}
             Err(Error::Cancelled { .. }) if cancel.is_cancelled() => observer.not_acquired(false),
+            Err(_) if self.is_closed() => observer.not_acquired(true),
             Err(e) => fail("wrong error", format!("{path}: {e}")),
         }
     }
@@ -419,6 +434,7 @@ impl Worker {
     /// Releases a guard, which it is about to let go, and checks the result.
     pub(super) fn end<G>(&mut self, view: View, guard: G, unlock: impl FnOnce(G) -> Result<()>) {
         let ending = std::mem::take(&mut self.ending);
+        call_begins(Call::LetGo);
         if self.rng.bool() {
             let _: Result<()> = self.quick("a drop", Duration::ZERO, || {
                 drop(guard);
@@ -432,6 +448,7 @@ impl Worker {
                 self.tells(News::Released);
             }
         }
+        call_ends();
         self.remember(view);
     }
 

@@ -354,6 +354,11 @@ impl Ensemble {
         leaders.max_by_key(|member| member.server.current_epoch).map(|member| member.server.id)
     }
 
+    /// What a member's clock shows.
+    pub fn clock(&self, member: usize, now: Duration) -> Duration {
+        self.members.get(member).map_or(now, |member| member.clock.at(now))
+    }
+
     /// Whether a member runs.
     pub fn is_running(&self, member: usize) -> bool {
         self.members.get(member).is_some_and(|member| !matches!(member.part, Part::Down))
