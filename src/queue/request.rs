@@ -240,6 +240,7 @@ impl<'a> Request<'a> {
         while self.is_undisturbed(watches.generation, watches.epoch) {
             self.progress(); // the watches are set
             let Some(events) = self.wait(watches, until)? else { break };
+            self.progress(); // the event has come
             if let Some(outcome) = outcome(events)? {
                 return Ok(Some(outcome));
             }

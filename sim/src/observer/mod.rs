@@ -340,7 +340,9 @@ impl Observer {
                         .insert(session, Session { process, epoch: Some(epoch), attached: now() });
                 }
                 SessionNews::Detached { session } => {
-                    seen.down.entry(process).or_insert_with(|| Down::now(process));
+                    let before = seen.sessions.get(&session).filter(|of| of.epoch.is_some());
+                    let attached = before.map(|of| of.attached);
+                    seen.down.entry(process).or_insert_with(|| Down::now(process, attached));
                     seen.sessions
                         .insert(session, Session { process, epoch: None, attached: now() });
                 }

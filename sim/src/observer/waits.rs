@@ -2,6 +2,9 @@
 //!
 //! * A call with a timeout ends without the lock at the end of that time and not before it, however
 //!   long an outage lasts and whatever the retry policy says.
+//! * A call without a timeout does not end in an outage before the time of the retry policy is over,
+//!   counted from the outage, or from the call if that began later. An outage before does not count
+//!   if the connection between the two has stood for long enough: the call has made progress then.
 //! * A call without a timeout ends in an outage when the time of the retry policy is over. The
 //!   outage is what the observer knows for certain: the process has had no connection that carries
 //!   a session, without a break, since the call began or since it lost its last one.
@@ -22,6 +25,7 @@ use super::names::Node;
 use super::{Broken, Hold, LATE, Observer, Seen, report};
 use crate::workload::{Place, Recipe};
 
+const EARLY: &str = "given up early";
 const WAITS_ON: &str = "waits on";
 const OVERTAKEN: &str = "overtaken";
 const BLAMED: &str = "outage blamed";
@@ -62,11 +66,18 @@ pub(super) struct Waiting {
 pub(super) struct Down {
     clock: Duration,
     stopped: Duration,
+    /// When the last connection began, and when it ended, in the world's time.
+    connected: Option<(Duration, Duration)>,
 }
 
 impl Down {
-    pub(super) fn now(process: ProcessId) -> Down {
-        Down { clock: clock_of(process), stopped: stopped_for(process) }
+    /// Its last connection, which began at this time, has just ended.
+    pub(super) fn now(process: ProcessId, attached: Option<Duration>) -> Down {
+        Down {
+            clock: clock_of(process),
+            stopped: stopped_for(process),
+            connected: attached.map(|attached| (attached, now())),
+        }
     }
 }
 
@@ -111,7 +122,9 @@ impl Observer {
             on.or_else(|| match end {
                 End::Got => seen.overtaken(process, thread, &waiting),
                 End::Refused => seen.without_outage(process, thread, &waiting, false),
-                End::Unavailable => seen.without_outage(process, thread, &waiting, true),
+                End::Unavailable => seen
+                    .without_outage(process, thread, &waiting, true)
+                    .or_else(|| seen.before_the_policy(process, thread, &waiting)),
                 End::Otherwise => None,
             })
         }));
@@ -140,6 +153,48 @@ impl Seen {
         };
         let spent = since + self.setting.max_elapsed;
         Some((clock_of(process).checked_sub(spent)?, stopped_for(process) - before))
+    }
+
+    /// A call without a timeout has ended with `Unavailable` before the retry policy says so.
+    fn before_the_policy(
+        &mut self,
+        process: ProcessId,
+        thread: usize,
+        waiting: &Waiting,
+    ) -> Option<Broken> {
+        if waiting.is_timed || waiting.stopped != stopped_for(process) {
+            return None;
+        }
+        // How long the last connection stood during the call, and since when there is none.
+        let (stood, down) = match self.down.get(&process) {
+            Some(down) => {
+                let (attached, detached) = down.connected?;
+                (detached.saturating_sub(attached.max(waiting.since)), Some(down.clock))
+            }
+            None => {
+                let connection = self.connection_of(process)?;
+                let attached = self.sessions.get(&connection.session)?.attached;
+                (now().saturating_sub(attached.max(waiting.since)), None)
+            }
+        };
+        if stood < (self.setting.session_timeout + LATE) * self.setting.slowness() {
+            return None;
+        }
+        self.counts.note(EARLY);
+        // A request may have been unanswered for T/6 when the connection was given up for that: the
+        // time counts from when it was sent.
+        let unanswered = self.setting.session_timeout / 6 * self.setting.slowness() + LATE;
+        let least = self.setting.max_elapsed.saturating_sub(unanswered);
+        let lasted = down.map(|down| clock_of(process).saturating_sub(down));
+        let text = || {
+            format!(
+                "thread {thread} of {} waited for {} and is told of an outage, after {lasted:?} \
+                 without a connection; it had stood for {stood:?} before",
+                process_name(process),
+                waiting.path
+            )
+        };
+        lasted.is_none_or(|lasted| lasted < least).then(|| (EARLY, text()))
     }
 
     fn is_over_in_outage(&self, process: ProcessId, waiting: &Waiting) -> bool {
