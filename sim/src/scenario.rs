@@ -290,6 +290,8 @@ impl Scenario {
         let kind = rng.u32(..8);
         job.closes = is_new && rng.u32(..6) == 0;
         job.asks_in_vain &= !job.closes;
+        // A process that is stopped as it closes its session has no connection, and no outage.
+        job.max_elapsed = job.max_elapsed.filter(|_| !job.closes);
         if !is_new {
             // Nothing is added.
         } else if kind < 2 {
