@@ -503,9 +503,11 @@ impl Core {
                     }
                 };
             }
-            let mut sleep = start_at.map_or(MAX_SLEEP, |at| {
-                at.saturating_duration_since(Instant::now()).min(MAX_SLEEP)
-            });
+            // All times below are counted from here: this thread may lose the processor at any step,
+            // and must not sleep longer for that.
+            let begun = Instant::now();
+            let mut sleep =
+                start_at.map_or(MAX_SLEEP, |at| at.saturating_duration_since(begun).min(MAX_SLEEP));
             let generation = self.generation();
             if let Some(generation) = &generation {
                 // A thread that gets a hold later, with an end of its own, wakes this thread if
@@ -525,9 +527,9 @@ impl Core {
                 sleep = sleep.min(Duration::from_millis(100));
             }
             if let Some(generation) = generation {
-                generation.supervisor_looks.set(BootTime::now() + sleep);
+                generation.supervisor_looks.set(generation.timers_at(begun) + sleep);
             }
-            match inbox.recv_timeout(sleep) {
+            match inbox.recv_deadline(begun + sleep) {
                 Ok(SupervisorMessage::Session(number, event)) => {
                     if let Some(reason) = self.session_event(number, &event) {
                         // An expired session is replaced at once. After any other loss the next

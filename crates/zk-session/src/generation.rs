@@ -197,7 +197,11 @@ impl Generation {
 
     /// Now, on the clock of timers.
     pub(super) fn timers_now(&self) -> BootTime {
-        BootTime::default() + self.made.elapsed()
+        self.timers_at(Instant::now())
+    }
+
+    pub(super) fn timers_at(&self, at: Instant) -> BootTime {
+        BootTime::default() + at.saturating_duration_since(self.made)
     }
 
     /// A holder gets this node now, and may have it as long as `bounds` say.
