@@ -131,6 +131,12 @@ impl History {
         self.folders.get(folder).map_or(&[], |folder| &folder.standing)
     }
 
+    /// The first version that had the node of this folder no more that went last; 0 if none has gone.
+    pub(super) fn last_end(&self, folder: &str) -> u64 {
+        let newest = self.folders.get(folder).and_then(|folder| folder.gone.last());
+        newest.map_or(0, |life| life.died)
+    }
+
     /// The numbers in the data of this node since then.
     pub(super) fn numbers(&self, path: &str, then: Moment) -> Vec<Number> {
         let all = self.data.get(path).map_or(&[][..], Vec::as_slice);

@@ -115,7 +115,13 @@ impl Seen {
             };
             if !self.is_on_the_way(tree, place, *process, *session) {
                 let what = format!("thread {thread} waits for {path} since {since:?}");
-                all.push((format!("{what}, and has no node there"), *session));
+                // Others may take an exclusive lock between any two looks, each time for a few
+                // milliseconds: then it is not the same state.
+                let end = match place.recipe {
+                    Recipe::Exclusive => self.history.last_end(path),
+                    _ => 0,
+                };
+                all.push((format!("{what}, and has no node there (version {end})"), *session));
             }
         }
     }
