@@ -63,8 +63,8 @@ pub enum Fault {
         #[serde(default)]
         is_held: bool,
     },
-    /// An operator deletes a node with which somebody waits, and the one ahead of it: before it, after
-    /// it, or not at all.
+    /// An operator deletes a node with which somebody waits, and the one ahead of it: before it,
+    /// after it, or not at all.
     DeleteWaiting { number: usize, beside: Beside },
     /// The sequence numbers of a lock's nodes jump to a value near which the order rule changes.
     Sequence { lock: usize, next: i32 },
@@ -697,8 +697,8 @@ impl Plan {
         self.0.sort_by_key(|(at, _)| *at);
     }
 
-    /// Adds nodes of waiters that an operator deletes, most often together with the node ahead. Half
-    /// of the times a process does not run meanwhile: so it hears of both at once.
+    /// Adds nodes of waiters that an operator deletes, most often together with the node ahead.
+    /// Half of the times a process does not run meanwhile: so it hears of both at once.
     pub fn add_deletes_of_waiters(&mut self, rng: &mut Rng, lasts: Duration, mix: &Mix) {
         let timeout = mix.session_timeout;
         let pause = between(rng, timeout / 2, timeout * 8);

@@ -5,10 +5,10 @@
 //! it expires sessions only at the end of a tick of its own. Here the leader hears as little as it
 //! can of a holder that proves as much as it can: one of the four streams between the client, its
 //! server and the leader is held for a while, and the process maybe stopped meanwhile. When the
-//! stream goes on, the client gets its answers, and a few reads later it says nothing any more. What
-//! its server says to the leader may be lost from about then on. All this begins at a time from which
-//! the leader's sweep comes soon after the session's timeout. Clocks err as far as they may: that of
-//! the process is slow, and that of the leader is fast.
+//! stream goes on, the client gets its answers, and a few reads later it says nothing any more.
+//! What its server says to the leader may be lost from about then on. All this begins at a time
+//! from which the leader's sweep comes soon after the session's timeout. Clocks err as far as they
+//! may: that of the process is slow, and that of the leader is fast.
 //!
 //! A session may be new, or have a new connection, whose handshake alone the lease counts from. The
 //! servers may grant it a shorter timeout than before, and later the longer one again.
@@ -24,8 +24,8 @@ use crate::scenario::World;
 use crate::servers::Servers;
 use crate::{between, client_host, server_host};
 
-/// A client, its server and the leader. All times but the first are counted from the begin, which is
-/// the first write of the client on its new connection, if it gets one.
+/// A client, its server and the leader. All times but the first are counted from the begin, which
+/// is the first write of the client on its new connection, if it gets one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LastWords {
     /// The process.
@@ -153,8 +153,8 @@ impl LastWords {
         let (mix, (_, until)) = (world.mix(), servers.tick_of(leader));
         let timeout = self.shorter.map_or(mix.session_timeout, |(most, _)| most);
         let tick = mix.tick.as_nanos().max(1);
-        // The end of the leader's tick at which a session expires that it hears now, less that one's
-        // timeout, is so far away.
+        // The end of the leader's tick at which a session expires that it hears now, less that
+        // one's timeout, is so far away.
         let slack = (until.as_nanos() + tick - timeout.as_nanos() % tick) % tick;
         let slack = Duration::from_nanos(u64::try_from(slack).unwrap_or_default());
         let wait = match slack.checked_sub(self.before_tick) {
@@ -247,8 +247,8 @@ impl LastWords {
 }
 
 impl Servers {
-    /// The length of this member's current tick, by its own clock, that has passed, and what is left
-    /// of it.
+    /// The length of this member's current tick, by its own clock, that has passed, and what is
+    /// left of it.
     fn tick_of(&self, member: usize) -> (Duration, Duration) {
         let (clock, tick) = self.clock_and_tick(member);
         let tick = tick.as_nanos().max(1);

@@ -135,8 +135,8 @@ fn long_keep(seed: u64, session_timeout: Duration) -> Option<Duration> {
 }
 
 /// On half of the seeds calls without a timeout go on in an outage for so long. Faults last up to
-/// twice the session timeout, and calls that wait for at most a time wait for up to 20 s: so such an
-/// outage may be longer than this, and such a call, too.
+/// twice the session timeout, and calls that wait for at most a time wait for up to 20 s: so such
+/// an outage may be longer than this, and such a call, too.
 fn max_elapsed(seed: u64, session_timeout: Duration) -> Option<Duration> {
     // Apart from the other choices of the seed, as above.
     let mut rng = Rng::with_seed(seed.wrapping_mul(0xa076_1d64_78bd_642f));
@@ -144,9 +144,9 @@ fn max_elapsed(seed: u64, session_timeout: Duration) -> Option<Duration> {
     rng.bool().then(|| between(&mut rng, session_timeout / 16, most))
 }
 
-/// A timeout of many ticks, as most installations grant it to clients that ask for it: on one seed in
-/// eight. Pings between servers are frequent then, and the leader expires a session soon after its
-/// timeout.
+/// A timeout of many ticks, as most installations grant it to clients that ask for it: on one seed
+/// in eight. Pings between servers are frequent then, and the leader expires a session soon after
+/// its timeout.
 fn many_ticks(seed: u64) -> Option<u32> {
     // Apart from the other choices of the seed, as above.
     let mut rng = Rng::with_seed(seed.wrapping_mul(0x9fb2_1c65_1e98_df25));

@@ -27,11 +27,9 @@ pub enum Acl {
     /// ```
     /// use zk_session::{Acl, AclEntry, Permissions};
     ///
-    /// let acl = Acl::Custom(vec![
-    ///     AclEntry { permissions: Permissions::ALL, scheme: "auth".into(), id: "".into() },
-    ///     // Operators may read.
-    ///     AclEntry { permissions: Permissions::READ, scheme: "ip".into(), id: "10.0.0.0/8".into() },
-    /// ]);
+    /// let acl = Acl::Custom(vec![ AclEntry { permissions: Permissions::ALL, scheme: "auth".into(),
+    /// id: "".into() }, // Operators may read. AclEntry { permissions: Permissions::READ, scheme:
+    /// "ip".into(), id: "10.0.0.0/8".into() }, ]);
     /// ```
     Custom(Vec<AclEntry>),
 }

@@ -79,9 +79,9 @@ pub struct Config {
     /// connection renews the lease, so the session connects anew often. A warning in the log says
     /// so.
     pub server_tick: Option<Duration>,
-    /// Whether a server that leads the ensemble may serve this session; default true. ZooKeeper calls
-    /// it so (`zookeeper.leaderServes` in the servers' configuration), and advises `no` for ensembles
-    /// of more than three servers that have much to do.
+    /// Whether a server that leads the ensemble may serve this session; default true. ZooKeeper
+    /// calls it so (`zookeeper.leaderServes` in the servers' configuration), and advises `no` for
+    /// ensembles of more than three servers that have much to do.
     ///
     /// The lease needs a write of some client from time to time. If no server that this session can
     /// be connected to ever leads, the writes of all other clients count. So as long as anybody

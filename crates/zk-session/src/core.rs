@@ -503,8 +503,8 @@ impl Core {
                     }
                 };
             }
-            // All times below are counted from here: this thread may lose the processor at any step,
-            // and must not sleep longer for that.
+            // All times below are counted from here: this thread may lose the processor at any
+            // step, and must not sleep longer for that.
             let begun = Instant::now();
             let mut sleep =
                 start_at.map_or(MAX_SLEEP, |at| at.saturating_duration_since(begun).min(MAX_SLEEP));

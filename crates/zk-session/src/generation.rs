@@ -64,9 +64,9 @@ pub struct Generation {
     /// When a renewal of the lease was last reported.
     margin_reported: SharedTime,
     made: Instant,
-    /// When the supervisor looks next whether a hold has ended; [`BootTime::END`] while it looks. On
-    /// the clock by which it sleeps ([`timers_now`](Self::timers_now)), which stops while the host
-    /// sleeps.
+    /// When the supervisor looks next whether a hold has ended; [`BootTime::END`] while it looks.
+    /// On the clock by which it sleeps ([`timers_now`](Self::timers_now)), which stops while the
+    /// host sleeps.
     pub(super) supervisor_looks: SharedTime,
     /// Where the news for a client of another kind goes.
     pub(super) raw: RawHook,

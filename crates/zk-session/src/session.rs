@@ -92,7 +92,8 @@ impl Session {
     ///
     /// * [`Status::state`] is [`Connecting`](crate::SessionState::Connecting).
     ///   [`SessionEvent::Connected`](crate::SessionEvent::Connected) says when there is a session.
-    /// * Calls wait for that, as long as their deadline or the [`RetryPolicy`](crate::RetryPolicy) allows.
+    /// * Calls wait for that, as long as their deadline or the [`RetryPolicy`](crate::RetryPolicy)
+    ///   allows.
     /// * The log says after 10 s what each host answers.
     ///
     /// The connect timeout does not end this: the session tries until it is closed. If a server

@@ -52,9 +52,9 @@ use crate::world::{Instant, LazyLock, Receiver, bounded};
 ///
 /// # The end
 ///
-/// A watch belongs to one session at the server, and does not keep the [`Session`](crate::Session) open. When that
-/// session is lost or closed, the last event is [`WatchEvent::Lost`]. Watch again then, and read
-/// the node anew: what happened in between is not known.
+/// A watch belongs to one session at the server, and does not keep the [`Session`](crate::Session)
+/// open. When that session is lost or closed, the last event is [`WatchEvent::Lost`]. Watch again
+/// then, and read the node anew: what happened in between is not known.
 ///
 /// ```no_run
 /// # fn reload() {}

@@ -274,8 +274,8 @@ pub fn stopped_for(process: ProcessId) -> Duration {
     })
 }
 
-/// How long the host of this process has slept, up to the end of its last sleep and by the process's
-/// own clock.
+/// How long the host of this process has slept, up to the end of its last sleep and by the
+/// process's own clock.
 pub fn slept_for(process: ProcessId) -> Duration {
     core::with(|sim| Duration::from_nanos(sim.processes.borrow()[process.0].clock.slept))
 }

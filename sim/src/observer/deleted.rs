@@ -5,11 +5,11 @@
 //! (`told.rs`). But some of these grants no news on its way can explain:
 //!
 //! * **Somebody else held the lock before the node was deleted, and still does.** The process that
-//!   is granted the lock has seen its node in a listing, or has seen the node ahead of it go, before
-//!   the deletion. By then the other contender stood in the queue and held the lock. It would have
-//!   been seen, or else that other one was granted the lock while this node stood ahead of it. The
-//!   same is true of permits: of those that are in use and were granted before the deletion, and
-//!   this one, the one whose node was made last has counted all others.
+//!   is granted the lock has seen its node in a listing, or has seen the node ahead of it go,
+//!   before the deletion. By then the other contender stood in the queue and held the lock. It
+//!   would have been seen, or else that other one was granted the lock while this node stood ahead
+//!   of it. The same is true of permits: of those that are in use and were granted before the
+//!   deletion, and this one, the one whose node was made last has counted all others.
 //! * **The node has been gone for longer than any news takes**: a follower's `syncLimit` and a
 //!   session timeout, on one connection. Time in which the process is stopped does not count.
 

@@ -131,7 +131,8 @@ impl History {
         self.folders.get(folder).map_or(&[], |folder| &folder.standing)
     }
 
-    /// The first version that had the node of this folder no more that went last; 0 if none has gone.
+    /// The first version that had the node of this folder no more that went last; 0 if none has
+    /// gone.
     pub(super) fn last_end(&self, folder: &str) -> u64 {
         let newest = self.folders.get(folder).and_then(|folder| folder.gone.last());
         newest.map_or(0, |life| life.died)

@@ -1,11 +1,11 @@
 //! A session does not chatter: what it sends has a reason.
 //!
 //! The reasons are the calls of its process, the events of its watches, a new connection, and its
-//! own clock. The requests of each process are counted from the last reason on: the begin or the end
-//! of a call, an event that has arrived, the first message on a connection. Each of them can cause a
-//! number of requests that does not grow with time. And the clock causes so many in each session
-//! timeout, whatever the delay of the network is. One request after the other without a pause is
-//! more than that on any network.
+//! own clock. The requests of each process are counted from the last reason on: the begin or the
+//! end of a call, an event that has arrived, the first message on a connection. Each of them can
+//! cause a number of requests that does not grow with time. And the clock causes so many in each
+//! session timeout, whatever the delay of the network is. One request after the other without a
+//! pause is more than that on any network.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

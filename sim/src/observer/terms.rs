@@ -1,8 +1,8 @@
 //! A term of leadership that has ended never lasts again, whoever still looks at it.
 //!
-//! A term ends when its candidate leaves, or when the function of its runner returns, and when it is
-//! lost. So each view of it says from then on that it does not last: at once, where its own process
-//! has ended it, and at the latest when another candidate leads.
+//! A term ends when its candidate leaves, or when the function of its runner returns, and when it
+//! is lost. So each view of it says from then on that it does not last: at once, where its own
+//! process has ended it, and at the latest when another candidate leads.
 
 use zk_mutex_simulated::observed::Observed;
 use zk_mutex_simulated::{Held, Leadership};

@@ -16,8 +16,9 @@ const LATE_END: &str = "end told late";
 /// How late the thread may be that tells it, since it may have no processor for a while.
 const LATE: Duration = Duration::from_millis(100);
 
-/// While a host sleeps, the clock of the holds goes on, and threads that wait for a time do not wake
-/// earlier for that. So the library lets the thread that tells the end wait for a second at most.
+/// While a host sleeps, the clock of the holds goes on, and threads that wait for a time do not
+/// wake earlier for that. So the library lets the thread that tells the end wait for a second at
+/// most.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// A guard whose time will be over.

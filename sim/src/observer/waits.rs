@@ -2,9 +2,10 @@
 //!
 //! * A call with a timeout ends without the lock at the end of that time and not before it, however
 //!   long an outage lasts and whatever the retry policy says.
-//! * A call without a timeout does not end in an outage before the time of the retry policy is over,
-//!   counted from the outage, or from the call if that began later. An outage before does not count
-//!   if the connection between the two has stood for long enough: the call has made progress then.
+//! * A call without a timeout does not end in an outage before the time of the retry policy is
+//!   over, counted from the outage, or from the call if that began later. An outage before does not
+//!   count if the connection between the two has stood for long enough: the call has made progress
+//!   then.
 //! * A call without a timeout ends in an outage when the time of the retry policy is over. The
 //!   outage is what the observer knows for certain: the process has had no connection that carries
 //!   a session, without a break, since the call began or since it lost its last one.
@@ -265,9 +266,10 @@ impl Seen {
     /// must still wait, with time left.
     ///
     /// The docs promise the turns to threads that wait, and some threads have to begin anew: after
-    /// the loss of a hold that was handed to them, of a connection or a session, or when an operator
-    /// has deleted a node. So the process must not have been stopped since the other call began, it
-    /// must have had the same connection, and no node of the lock was deleted by an operator.
+    /// the loss of a hold that was handed to them, of a connection or a session, or when an
+    /// operator has deleted a node. So the process must not have been stopped since the other call
+    /// began, it must have had the same connection, and no node of the lock was deleted by an
+    /// operator.
     ///
     /// Threads that may hold the lock together are not compared: the one that got it first may
     /// return last. With permits, a node that was granted to the thread shows that.

@@ -853,8 +853,8 @@ fn threads_are_as_many_as_the_page_says() {
     assert_table("Threads", &counted);
 }
 
-/// Counts for several session timeouts what three sessions send by themselves. Another client writes
-/// meanwhile.
+/// Counts for several session timeouts what three sessions send by themselves. Another client
+/// writes meanwhile.
 fn the_upkeep_of_a_session_costs_what_the_page_says() {
     const T: Duration = Duration::from_secs(4);
     const TIMES: u32 = 5;

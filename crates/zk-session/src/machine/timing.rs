@@ -77,14 +77,15 @@ impl Machine {
 
     /// Sends what keeps the session alive and, if a hold depends on it, the lease.
     ///
-    /// It is a `sync`, because a `sync` does three things. The server hears of us. A server that has
-    /// lost its leader gives no answer, so this connection is given up; it would answer a ping. And
-    /// each of the three steps that show what the leader has heard may be a `sync` (`lease/heard.rs`).
-    /// With one in each eighth of T, the last one of these steps shows a time that is half of T ago
-    /// (the tick of the servers is at most T/2), and the lease never has less than T/4 left.
+    /// It is a `sync`, because a `sync` does three things. The server hears of us. A server that
+    /// has lost its leader gives no answer, so this connection is given up; it would answer a ping.
+    /// And each of the three steps that show what the leader has heard may be a `sync`
+    /// (`lease/heard.rs`). With one in each eighth of T, the last one of these steps shows a time
+    /// that is half of T ago (the tick of the servers is at most T/2), and the lease never has less
+    /// than T/4 left.
     ///
-    /// The lease needs a commit too. If none was shown for long, a write without an effect is sent in
-    /// place of the `sync`.
+    /// The lease needs a commit too. If none was shown for long, a write without an effect is sent
+    /// in place of the `sync`.
     fn send_upkeep(&mut self, lease: LeaseStatus, now: BootTime) {
         if lease.end.is_none() {
             self.send(&Operation::Sync, SentFor::Nobody, now);
@@ -116,8 +117,8 @@ impl Machine {
         self.last_ordered = last_ordered;
     }
 
-    /// Whether the last answer took so long that more upkeep is needed: then the steps that show what
-    /// the leader has heard are further apart.
+    /// Whether the last answer took so long that more upkeep is needed: then the steps that show
+    /// what the leader has heard are further apart.
     fn is_slow(&self) -> bool {
         self.last_took > self.timeout() / 32
     }
@@ -125,10 +126,10 @@ impl Machine {
     /// How old the newest commit may become before this session makes one, if other clients' writes
     /// count.
     ///
-    /// Many sessions may hold something and need a commit at about the same time. Each draws a moment
-    /// in the same quarter of T, late ones by far more often than early ones: so some session is
-    /// first, its write is seen by the others before their moments come, and there are few such
-    /// writes, however many sessions there are.
+    /// Many sessions may hold something and need a commit at about the same time. Each draws a
+    /// moment in the same quarter of T, late ones by far more often than early ones: so some
+    /// session is first, its write is seen by the others before their moments come, and there are
+    /// few such writes, however many sessions there are.
     fn commit_wait(&self) -> Duration {
         // The number of sessions for which the draw is made; with fewer it costs nothing.
         const MANY: f64 = 10_000.0;
@@ -251,8 +252,8 @@ impl Machine {
         self.send(&Operation::Delete { path: &path, version: None }, sent_for, now);
     }
 
-    /// Takes the answer to the `sync` or the write of a renewal, or to the `sync` that looks whether
-    /// another client has written.
+    /// Takes the answer to the `sync` or the write of a renewal, or to the `sync` that looks
+    /// whether another client has written.
     pub(super) fn proof_answered(&mut self, op: i32, code: i32, now: BootTime) {
         self.proof.is_under_way = op == op::SYNC && code == err::OK;
         let looks_for_commit = std::mem::take(&mut self.proof.looks_for_commit);
@@ -270,8 +271,8 @@ impl Machine {
         }
     }
 
-    /// When the lease must be renewed at once, because callers wait for it, or it is shorter than the
-    /// upkeep leaves it where answers come in time, or a create may still be done late. `None`:
+    /// When the lease must be renewed at once, because callers wait for it, or it is shorter than
+    /// the upkeep leaves it where answers come in time, or a create may still be done late. `None`:
     /// nothing needs that now, or a renewal is under way.
     fn next_renewal(&self, lease: LeaseStatus) -> Option<BootTime> {
         let t = self.timeout();
