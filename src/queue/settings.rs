@@ -28,8 +28,10 @@ use zk_session::world;
 /// # fn main() -> zk_mutex::Result<()> {
 /// use zk_mutex::{WaitStrategy, ZkMutex, ZkSession};
 ///
-/// let session = ZkSession::connect("127.0.0.1:2181")?; let few = ZkMutex::builder(&session,
-/// "/locks/nightly").wait_strategy(WaitStrategy::Parent).build()?; let _guard = few.lock()?;
+/// let session = ZkSession::connect("127.0.0.1:2181")?;
+/// let builder = ZkMutex::builder(&session, "/locks/nightly");
+/// let few = builder.wait_strategy(WaitStrategy::Parent).build()?;
+/// let _guard = few.lock()?;
 /// # Ok(())
 /// # }
 /// ```

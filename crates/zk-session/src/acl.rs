@@ -27,9 +27,13 @@ pub enum Acl {
     /// ```
     /// use zk_session::{Acl, AclEntry, Permissions};
     ///
-    /// let acl = Acl::Custom(vec![ AclEntry { permissions: Permissions::ALL, scheme: "auth".into(),
-    /// id: "".into() }, // Operators may read. AclEntry { permissions: Permissions::READ, scheme:
-    /// "ip".into(), id: "10.0.0.0/8".into() }, ]);
+    /// let ours = AclEntry { permissions: Permissions::ALL, scheme: "auth".into(), id: "".into() };
+    /// let operators = AclEntry {
+    ///     permissions: Permissions::READ,
+    ///     scheme: "ip".into(),
+    ///     id: "10.0.0.0/8".into(),
+    /// };
+    /// let acl = Acl::Custom(vec![ours, operators]);
     /// ```
     Custom(Vec<AclEntry>),
 }

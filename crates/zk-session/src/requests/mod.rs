@@ -284,9 +284,13 @@ impl Requests {
     /// # let zk = zk_session::Session::connect("zk1:2181")?.requests();
     /// use zk_session::{Acl, AclEntry, Permissions};
     ///
-    /// let (mut entries, stat) = zk.acl("/config")?; entries.push(AclEntry { permissions:
-    /// Permissions::READ, scheme: "ip".into(), id: "10.0.0.0/8".into() }); zk.set_acl("/config",
-    /// &Acl::Custom(entries), Some(stat.aversion))?;
+    /// let (mut entries, stat) = zk.acl("/config")?;
+    /// entries.push(AclEntry {
+    ///     permissions: Permissions::READ,
+    ///     scheme: "ip".into(),
+    ///     id: "10.0.0.0/8".into(),
+    /// });
+    /// zk.set_acl("/config", &Acl::Custom(entries), Some(stat.aversion))?;
     /// # Ok(())
     /// # }
     /// ```
