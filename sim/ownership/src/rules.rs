@@ -31,10 +31,11 @@ pub const WEAKER: &[Weaker] = &[
     Weaker {
         name: "sync_shows_a_move",
         what: "a sync, and no write, is to show that the session has moved",
-        edits: &[
-            ("tick_up", "|| !self.background.late.is_empty()", ""),
-            ("next_proof", ".min(self.proof.begun)", ""),
-        ],
+        edits: &[(
+            "next_renewal",
+            "let is_late = !self.background.late.is_empty();",
+            "let is_late = false;",
+        )],
         found_in: &[("overtaking", "stays")],
     },
     Weaker {
