@@ -94,12 +94,13 @@ plans! {
     holds_that_end_after_a_sleep: ["fault: SleepHost", TOO_LONG], [];
     hosts_that_sleep: ["fault: SleepHost", LAPSED, EXPIRED], ["refused_writes"];
     leaders_that_are_cut_off: [NO_LEADER, RESUMED, LAPSED], [];
+    leaders_without_clients_that_are_cut_off: [NO_LEADER, RESUMED, LAPSED], [];
     logger_and_observer_that_block: ["fault: Block", " s ago)", LAPSED, RESUMED], [];
     members_that_are_lost_while_others_are_waited_for: [EXPIRED, "releasing the other members"], [];
     nodes_that_an_operator_deletes: [DELETED, QUEUES_AGAIN], [];
     nodes_that_are_removed_twice: [TOO_LONG, "waiting until our earlier node is deleted"], [];
     numbers_of_permits_on_followers_that_lag: ["fault: Lag"], ["refused"];
-    outages_longer_than_the_retry_policy: ["there is no connection", RESUMED, EXPIRED], [];
+    outages_longer_than_the_retry_policy: ["there is no connection", RESUMED, LAPSED], [];
     outages_longer_than_the_session: [RESUMED, LAPSED], [];
     processes_that_stop_and_write_late: [LAPSED, EXPIRED], ["refused_writes"];
     sequence_numbers_that_are_used_up: ["carry no order any more"], [];
