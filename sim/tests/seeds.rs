@@ -99,7 +99,7 @@ plans! {
     nodes_that_an_operator_deletes: [DELETED, QUEUES_AGAIN], [];
     nodes_that_are_removed_twice: [TOO_LONG, "waiting until our earlier node is deleted"], [];
     numbers_of_permits_on_followers_that_lag: ["fault: Lag"], ["refused"];
-    outages_longer_than_the_retry_policy: ["there is no connection", RESUMED, EXPIRED], [];
+    outages_longer_than_the_retry_policy: ["there is no connection", RESUMED, LAPSED], [];
     outages_longer_than_the_session: [RESUMED, LAPSED], [];
     processes_that_stop_and_write_late: [LAPSED, EXPIRED], ["refused_writes"];
     sequence_numbers_that_are_used_up: ["carry no order any more"], [];
