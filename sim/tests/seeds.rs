@@ -94,6 +94,7 @@ plans! {
     holds_that_end_after_a_sleep: ["fault: SleepHost", TOO_LONG], [];
     hosts_that_sleep: ["fault: SleepHost", LAPSED, EXPIRED], ["refused_writes"];
     leaders_that_are_cut_off: [NO_LEADER, RESUMED, LAPSED], [];
+    leaders_without_clients_that_are_cut_off: [NO_LEADER, RESUMED, LAPSED], [];
     logger_and_observer_that_block: ["fault: Block", " s ago)", LAPSED, RESUMED], [];
     members_that_are_lost_while_others_are_waited_for: [EXPIRED, "releasing the other members"], [];
     nodes_that_an_operator_deletes: [DELETED, QUEUES_AGAIN], [];
