@@ -102,6 +102,12 @@ struct ServerSettings {
     max_session: Duration,
     reap_interval: Duration,
     eager_acl_check: bool,
+    #[serde(default = "yes")]
+    leader_serves: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// The result of one seed.
@@ -151,6 +157,18 @@ fn many_ticks(seed: u64) -> Option<u32> {
     // Apart from the other choices of the seed, as above.
     let mut rng = Rng::with_seed(seed.wrapping_mul(0x9fb2_1c65_1e98_df25));
     (rng.u32(..8) == 0).then(|| rng.u32(7..=20))
+}
+
+/// Whether the leader serves clients: not on one seed in four.
+fn leader_serves(seed: u64) -> bool {
+    // Apart from the other choices of the seed, as above.
+    Rng::with_seed(seed.wrapping_mul(0xa3b1_95c2_d471_6e0f)).u32(..4) > 0
+}
+
+/// Where the leader serves no clients, all processes say so, but none on one seed in four of these.
+fn says_nothing_of_the_leader(seed: u64) -> bool {
+    // Apart from the other choices of the seed, as above.
+    Rng::with_seed(seed.wrapping_mul(0x8ebc_6af0_9c88_c6e3)).u32(..4) == 0
 }
 
 /// This many session timeouts after the last fault everything has healed, and each thread has had a
@@ -213,6 +231,7 @@ impl Scenario {
             max_session: tick * 20,
             reap_interval: Duration::from_secs(60),
             eager_acl_check,
+            leader_serves: leader_serves(seed),
         };
         let mix = Mix {
             session_timeout,
@@ -232,6 +251,7 @@ impl Scenario {
             connect_string: addresses.join(","),
             session_timeout,
             server_tick: rng.bool().then_some(tick),
+            leader_serves: servers.leader_serves || says_nothing_of_the_leader(seed),
             threads: rng.usize(1..=3),
             has_multi: locks > 1 && rng.bool(),
             places,

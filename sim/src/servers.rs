@@ -21,6 +21,7 @@ pub struct Servers(Rc<RefCell<Inner>>);
 struct Inner {
     ensemble: Ensemble,
     tick: Duration,
+    leader_serves: bool,
     members: Vec<Member>,
     /// The messages between members; they keep their order from one member to another.
     wires: BTreeMap<(usize, usize), Rc<Wire>>,
@@ -123,6 +124,7 @@ impl Servers {
         let inner = Inner {
             ensemble: Ensemble::new(settings, seed),
             tick: settings.tick,
+            leader_serves: settings.leader_serves,
             members: (0..settings.members).map(member).collect(),
             wires: BTreeMap::new(),
             sequences: BTreeMap::new(),
@@ -240,10 +242,10 @@ impl Servers {
         });
     }
 
-    /// An operator sends these requests to the leader. They are lost if there is no leader, or if
-    /// it ends meanwhile.
+    /// An operator sends these requests to the leader, or to a follower where the leader serves no
+    /// clients. They are lost if there is no such server, or if it ends meanwhile.
     pub fn operate(&self, requests: Vec<Request>) {
-        let Some(member) = self.leader() else { return };
+        let Some(member) = self.serves_operators() else { return };
         note(&format!("the operator asks server {member} for {requests:?}"));
         self.with(|inner| {
             let conn = inner.next_operator;
@@ -252,6 +254,16 @@ impl Servers {
             inner.happen(member, Event::Opened(ConnId(conn), ([10, 0, 2, 1], 7).into()));
             inner.happen(member, Event::Bytes(ConnId(conn), operator::connect()));
         });
+    }
+
+    fn serves_operators(&self) -> Option<usize> {
+        let leader = self.leader()?;
+        let inner = self.0.borrow();
+        if inner.leader_serves {
+            return Some(leader);
+        }
+        (0..inner.members.len())
+            .find(|member| *member != leader && inner.ensemble.is_serving(*member))
     }
 
     /// The member that leads, if there is one.

@@ -178,6 +178,10 @@ pub struct Job {
     pub session_timeout: Duration,
     /// The tick of the servers, as the process configures it.
     pub server_tick: Option<Duration>,
+    /// Whether a leader may serve the process, as the process configures it. `false` is true only
+    /// where no leader serves clients.
+    #[serde(default = "yes")]
+    pub leader_serves: bool,
     /// The number of threads.
     pub threads: usize,
     /// The locks. Each thread takes each of them now and then.
@@ -207,6 +211,10 @@ pub struct Job {
     pub longest_pause: Duration,
     /// The seed of its random choices.
     pub seed: u64,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A lock object of a thread.
@@ -287,6 +295,7 @@ fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) 
     let (session, is_told) = loop {
         let mut builder =
             ZkSession::builder(job.connect_string.as_str()).session_timeout(job.session_timeout);
+        builder = builder.leader_serves(job.leader_serves);
         if let Some(tick) = job.server_tick {
             builder = builder.server_tick(tick);
         }

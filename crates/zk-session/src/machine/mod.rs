@@ -33,7 +33,8 @@ pub(crate) use background::Task;
 pub use looks::Watched;
 pub use removal::Removal;
 pub use requests::{Answers, Batch};
-#[cfg(feature = "test")]
+#[cfg(any(test, fuzzing, feature = "test"))]
+#[allow(unused_imports)] // only a bench outside of this crate uses it
 pub use rig::Bench;
 
 use self::background::Background;

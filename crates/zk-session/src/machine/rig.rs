@@ -441,10 +441,10 @@ impl Rig {
 }
 
 /// A machine whose session is connected, for its bench.
-#[cfg(feature = "test")]
+#[allow(dead_code)] // only a bench outside of this crate uses it
 pub struct Bench(Rig);
 
-#[cfg(feature = "test")]
+#[allow(dead_code)]
 impl Bench {
     /// One whose session is connected.
     pub fn up() -> Self {

@@ -223,7 +223,7 @@ fn a_one_shot_watch_gives_its_first_event_and_ends() {
 fn paths_are_below_the_chroot() {
     let mut scene = Scene::new();
     scene.them.create("/app", b"", 0).unwrap();
-    let session = Session::connect(&format!("{}/app", scene.server.connect_string())).unwrap();
+    let session = Session::connect(format!("{}/app", scene.server.connect_string())).unwrap();
     let [node, root] = [(NODE, Watched::Node), ("/", Watched::Children)]
         .map(|(path, what)| session.requests().watch(path, what).unwrap());
     scene.them.create("/app/node", b"", 0).unwrap();

@@ -181,7 +181,8 @@ impl Member {
 
     /// Takes the first frame of a connection.
     fn greet(&mut self, conn: ConnId, frame: &[u8]) -> Result<(), Malformed> {
-        if !self.server.is_serving {
+        let is_leader = matches!(self.part, Part::Leading(_));
+        if !self.server.is_serving || is_leader && !self.server.settings.leader_serves {
             self.server.front.close(conn);
             return Ok(());
         }

@@ -73,6 +73,8 @@ pub struct Settings {
     pub reap_interval: Duration,
     /// `zookeeper.enableEagerACLCheck`.
     pub eager_acl_check: bool,
+    /// `zookeeper.leaderServes`. Otherwise the leader closes the connections of clients.
+    pub leader_serves: bool,
 }
 
 impl Settings {
@@ -98,6 +100,7 @@ impl Default for Settings {
             max_session: tick * 20,
             reap_interval: Duration::from_secs(60),
             eager_acl_check: false,
+            leader_serves: true,
         }
     }
 }

@@ -231,6 +231,17 @@ fn an_eager_follower_refuses_by_itself_with_zxid_0() {
 }
 
 #[test]
+fn a_leader_that_serves_no_clients_gives_no_session_and_orders_the_writes_of_others() {
+    let mut world = World::serving(Settings { leader_serves: false, ..Settings::default() }, 1);
+    let refused = world.client(T);
+    world.connect(refused, world.leader());
+    world.until("the leader closes", |world| world.clients[refused].conn.is_none());
+    assert!(!world.clients[refused].is_attached);
+    let client = world.attach(world.followers()[0], T);
+    assert!(is_ok(world.create(client, "/a", 0)));
+}
+
+#[test]
 fn a_refused_write_is_a_transaction() {
     let mut world = serving();
     let client = world.attach(world.followers()[0], T);
