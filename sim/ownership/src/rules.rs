@@ -77,16 +77,9 @@ pub const WEAKER: &[Weaker] = &[
         found_in: &[("late writes", "deleted")],
     },
     Weaker {
-        name: "lease_by_one_write",
-        what: "a write renews the lease to a ping that was answered before, without a second step",
-        edits: &[
-            (
-                "Heard::send",
-                "relayed: self.relayed",
-                "relayed: self.relayed.max(self.answered_before(now))",
-            ),
-            ("renew_lease", "self.heard.would_gain(self.timeout() / 16, now)", "false"),
-        ],
+        name: "lease_without_a_lag",
+        what: "a request counts as heard as soon as it is answered, before the leader has sent a ping",
+        edits: &[("answered_before", "*answered + self.lag <= now", "*answered <= now")],
         found_in: &[("lease", "lease")],
     },
     Weaker {
