@@ -247,7 +247,7 @@ impl SessionBuilder {
     /// * **`minSessionTimeout` of the servers is set below two ticks.** If the tick is not stated
     ///   then, two guards may be valid at once.
     /// * Guards should outlive longer outages. If the tick is far below the timeout and is stated,
-    ///   a lease lasts up to a fifth of the timeout longer.
+    ///   a lease lasts up to an eighth of the timeout longer.
     ///
     /// Never state less than the real tick: then two guards can be valid at once. The library can
     /// warn of that in the log only if the servers grant another timeout than was requested, since

@@ -65,7 +65,7 @@ pub struct Config {
     /// * **`minSessionTimeout` of the servers is set below two ticks.** If the tick is not stated
     ///   then, two clients may hold the same thing at once.
     /// * What is held should outlive longer outages. If the tick is far below the timeout and is
-    ///   stated, a lease lasts up to a fifth of the timeout longer.
+    ///   stated, a lease lasts up to an eighth of the timeout longer.
     ///
     /// Never state less than the real tick: then two clients can hold the same thing at once. The
     /// library can warn of that in the log only if the servers grant another timeout than was

@@ -190,6 +190,11 @@ impl Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Session").field(&self.status()).finish()
+        let status = self.status();
+        f.debug_struct("Session")
+            .field("id", &status.session_id.map(|id| format!("0x{id:x}")))
+            .field("state", &status.state)
+            .field("timeout", &status.timeout)
+            .finish()
     }
 }

@@ -92,21 +92,32 @@ impl Machine {
             return;
         }
         let age = self.heard.committed().map(|committed| now.since(committed));
-        if !self.config.leader_serves {
+        let is_old = |wait| age.is_none_or(|age| age >= wait);
+        if self.config.leader_serves && is_old(self.own_write_after()) {
+            self.send_noop(SentFor::Nobody, now);
+        } else if !self.config.leader_serves && is_old(self.commit_wait()) {
             // The other holders need a commit as well, and see the first one that is made. So this
             // session asks first whether there is one.
-            if age.is_none_or(|age| age >= self.commit_wait()) && !self.proof.is_under_way {
-                self.proof.begun = now;
-                self.proof.is_under_way = true;
-                self.proof.looks_for_commit = true;
+            self.proof.begun = now;
+            self.proof.is_under_way = true;
+            self.proof.looks_for_commit = true;
+            if now >= self.next_slot(lease) {
+                self.send(&Operation::Sync, SentFor::Proof, now);
+            } else {
                 self.send_between(&Operation::Sync, now);
-                return;
             }
-        } else if age.is_none_or(|age| age >= self.timeout() * 9 / 16) {
-            self.send_noop(SentFor::Nobody, now);
-            return;
+        } else {
+            self.send(&Operation::Sync, SentFor::Nobody, now);
         }
-        self.send(&Operation::Sync, SentFor::Nobody, now);
+    }
+
+    /// How old the newest commit may become before a write of this session's own makes another, if
+    /// nobody else's writes count: as old as what the leader has heard becomes. That is as many
+    /// eighths of T as the lag takes, and two for the two steps behind it.
+    fn own_write_after(&self) -> Duration {
+        let (lag, eighth) = (self.lag().as_nanos(), (self.timeout() / 8).as_nanos().max(1));
+        let steps = u32::try_from(lag.div_ceil(eighth)).unwrap_or(u32::MAX).min(3) + 2;
+        self.timeout() * (2 * steps - 1) / 16
     }
 
     /// Sends a request of a look for a commit. It comes at any time, and does not put off what is
@@ -141,17 +152,22 @@ impl Machine {
         self.timeout() * 3 / 8 + (self.timeout() / 4).mul_f64(late)
     }
 
-    /// When `send_upkeep` is due. `None` while a renewal is under way.
-    fn next_upkeep(&self, lease: LeaseStatus) -> Option<BootTime> {
-        if self.proof.is_under_way {
-            return None;
-        }
+    /// When the next request of the upkeep is due that comes at regular times.
+    fn next_slot(&self, lease: LeaseStatus) -> BootTime {
         let part = match (lease.end, self.is_slow()) {
             (None, _) => 4,
             (Some(_), false) => 8,
             (Some(_), true) => 16,
         };
-        let next = self.last_ordered + self.timeout() / part;
+        self.last_ordered + self.timeout() / part
+    }
+
+    /// When `send_upkeep` is due. `None` while a renewal is under way.
+    fn next_upkeep(&self, lease: LeaseStatus) -> Option<BootTime> {
+        if self.proof.is_under_way {
+            return None;
+        }
+        let next = self.next_slot(lease);
         let committed =
             self.heard.committed().filter(|_| lease.end.is_some() && !self.config.leader_serves);
         let look = committed.map(|committed| {
@@ -261,7 +277,8 @@ impl Machine {
             self.proof.looks += 1;
             let committed = self.heard.committed();
             let is_old = |committed| now.since(committed) >= self.timeout() * 3 / 8;
-            self.proof.is_under_way &= committed.is_none_or(is_old);
+            // A caller that has come meanwhile waits for a renewal.
+            self.proof.is_under_way &= self.is_proof_awaited() || committed.is_none_or(is_old);
         }
         if self.proof.is_under_way && looks_for_commit {
             let path = self.config.noop.clone();
@@ -283,13 +300,15 @@ impl Machine {
         if self.is_proof_awaited() {
             return Some(earliest);
         }
-        if let Some(end) = lease.end {
-            let least = if self.is_slow() { t / 3 } else { t / 4 };
-            return Some(end.before(least).max(earliest));
-        }
-        // Other threads' `sync`s do not put off the write that is needed here.
+        // Other threads' `sync`s do not put off the write that is needed here, nor do those of a
+        // holder.
         let is_late = !self.background.late.is_empty();
-        is_late.then(|| self.last_ordered.min(self.proof.begun) + t / 4)
+        let late = is_late.then(|| self.last_ordered.min(self.proof.begun) + t / 4);
+        let short = lease.end.map(|end| {
+            let least = if self.is_slow() { t / 3 } else { t / 4 };
+            end.before(least).max(earliest)
+        });
+        [late, short].into_iter().flatten().min()
     }
 
     /// The time at which the connection is given up because the oldest request has no answer.

@@ -116,3 +116,48 @@ fn holders_whose_others_stop_to_write_write_themselves_in_time() {
     fleet.assert_held(&upkeep);
     assert!(upkeep.writes >= 1, "{upkeep:?}");
 }
+
+/// Only a write is refused when the session has moved to the server that does a create late.
+#[test]
+fn a_holder_writes_in_each_quarter_of_the_timeout_while_a_create_may_be_done_late() {
+    for leader_serves in [false, true] {
+        let mut fleet = Fleet::new(1, leader_serves);
+        fleet.pass(1, true);
+        let rig = &mut fleet.rigs[0];
+        let until = rig.now + T * 100;
+        rig.machine.background.late.add(Removal::of_create("/l/_c_late-lock-", "late"), until);
+        let upkeep = fleet.pass(TIMES, true);
+        fleet.assert_held(&upkeep);
+        assert!(upkeep.writes >= 4 * TIMES as usize - 2, "{leader_serves}: {upkeep:?}");
+    }
+}
+
+/// A server that is throttled refuses each `sync`.
+#[test]
+fn a_holder_whose_syncs_are_refused_sends_them_at_a_bounded_pace() {
+    let mut fleet = Fleet::new(1, false);
+    fleet.pass(2, false);
+    let rig = &mut fleet.rigs[0];
+    let (mut sent, end) = (0, rig.now + T / 2);
+    while rig.now < end && rig.machine.cut.is_none() {
+        rig.pass_time(T / 480);
+        for (xid, op, _) in rig.sent() {
+            sent += 1;
+            rig.reply(xid, if op == op::SYNC { THROTTLED } else { err::NO_NODE }, &[]);
+        }
+    }
+    assert!(sent <= 20, "{sent} requests in half of T");
+}
+
+#[test]
+fn a_stated_tick_leaves_a_holder_more_of_its_lease() {
+    let mut fleet = Fleet::new(1, true);
+    fleet.rigs[0].machine.config.tick = Some(T / 10);
+    fleet.rigs[0].drop_connection();
+    fleet.rigs[0].attach(7);
+    fleet.pass(1, false);
+    let upkeep = fleet.pass(TIMES, false);
+    fleet.assert_held(&upkeep);
+    assert!(upkeep.least >= T * 5 / 12 - T / 100, "{upkeep:?}");
+    assert!(upkeep.writes <= 2 * TIMES as usize + 2, "{upkeep:?}");
+}
