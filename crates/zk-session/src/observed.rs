@@ -74,7 +74,7 @@ pub struct Kept {
     pub background: usize,
     /// Callers whose requests are not answered.
     pub callers: usize,
-    /// Requests without an answer, except pings and other requests for which no caller waits.
+    /// Requests without an answer, except those for which no caller waits.
     pub in_flight: usize,
     /// Callers that wait for a fresh lease.
     pub proofs: usize,

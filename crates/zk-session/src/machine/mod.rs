@@ -272,7 +272,7 @@ enum SentFor {
     Look(u64),
     Proof,
     Close,
-    /// No answer is needed: pings, syncs, and requests whose callers were answered already.
+    /// No answer is needed: syncs of the upkeep, and requests whose callers were answered already.
     Nobody,
 }
 
