@@ -153,11 +153,10 @@ fn a_release_in_an_outage_says_so_and_the_node_goes_later() {
 fn a_node_is_held_after_an_idle_hour() {
     let scene = Scene::new();
     until("the lease is stale", SOON, || {
-        (scene.session.status().lease_remaining < scene.session.status().timeout * 3 / 8)
-            .then_some(())
+        (scene.session.status().lease_remaining < scene.session.status().timeout / 4).then_some(())
     });
     let held = scene.session.requests().hold(PREFIX, b"", &Acl::Open).unwrap();
-    assert!(held.is_held() && held.remaining() > scene.session.status().timeout * 3 / 8);
+    assert!(held.is_held() && held.remaining() > scene.session.status().timeout / 4);
 }
 
 fn the_nodes_above_are_made() {
