@@ -955,6 +955,6 @@ scenarios![
     a_release_costs_what_the_page_says_however_many_wait on embedded,
     threads_of_one_session_queue_as_one on embedded,
     threads_are_as_many_as_the_page_says on embedded,
-    the_upkeep_of_a_session_costs_what_the_page_says on embedded,
+    the_upkeep_of_a_session_costs_what_the_page_says,
     each_table_of_the_page_is_one_that_is_counted on none,
 ];
