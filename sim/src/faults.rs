@@ -63,8 +63,8 @@ pub enum Fault {
         #[serde(default)]
         is_held: bool,
     },
-    /// An operator deletes a node with which somebody waits, and the one ahead of it: before it,
-    /// after it, or not at all.
+    /// An operator deletes the node of a waiter. It may also delete the node ahead of that, just
+    /// before or just after: `beside` says which.
     DeleteWaiting { number: usize, beside: Beside },
     /// The sequence numbers of a lock's nodes jump to a value near which the order rule changes.
     Sequence { lock: usize, next: i32 },

@@ -47,9 +47,10 @@ pub(crate) trait Hold: Send + Sync {
 ///
 /// The session renews the lease in the background as long as a guard lives, so an idle holder keeps
 /// its lock. T is the session timeout that the server granted. Every T/8 the session sends a
-/// `sync`, or a small write in its place. There are between T/4 and 5/12 T left of the lease at
-/// each time. An idle holder keeps its lock as long as each answer of the servers takes at most
-/// T/10. No server expires the session before the lease ends, on these assumptions:
+/// `sync`, or a small write in its place. As long as servers answer within T/32, at least T/4 is
+/// left of the lease at each time. An idle holder keeps its lock as long as each answer of the
+/// servers takes at most T/10. No server expires the session before the lease ends, on these
+/// assumptions:
 ///
 /// * The servers' tick is at most T/2. That is so unless an operator sets `minSessionTimeout` below
 ///   two ticks. In that case state the tick with

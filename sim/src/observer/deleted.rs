@@ -31,7 +31,7 @@ pub(super) struct Gone {
     stopped: BTreeMap<ProcessId, Duration>,
 }
 
-/// A node with which somebody waits for a lock, and the one ahead of it, if there is one.
+/// The node of a waiter, and the node ahead of it, if there is one.
 pub type Waiter = (String, Option<String>);
 
 impl Observer {

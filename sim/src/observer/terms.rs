@@ -1,4 +1,4 @@
-//! A term of leadership that has ended never lasts again, whoever still looks at it.
+//! A term of leadership that has ended stays ended for every thread that still has a view of it.
 //!
 //! A term ends when its candidate leaves, or when the function of its runner returns, and when it
 //! is lost. So each view of it says from then on that it does not last: at once, where its own

@@ -271,8 +271,9 @@ impl Seen {
     /// began, it must have had the same connection, and no node of the lock was deleted by an
     /// operator.
     ///
-    /// Threads that may hold the lock together are not compared: the one that got it first may
-    /// return last. With permits, a node that was granted to the thread shows that.
+    /// Threads that may hold the lock together are not compared: the call of the thread that got
+    /// the lock first may return last. With permits, a node that was granted to the thread shows
+    /// that.
     fn overtaken(&mut self, process: ProcessId, thread: usize, got: &Waiting) -> Option<Broken> {
         let place = self.setting.places.iter().find(|place| place.path == got.path)?;
         if matches!(place.recipe, Recipe::Exclusive | Recipe::Election) {

@@ -16,8 +16,8 @@
 //!
 //! A reader that gets no processor does not stop the others for long. When its time is over, the
 //! next waiting thread takes its place, or the event loop does when it next wakes: T/16 later at
-//! most. A reader notices other events (a change of the session, a
-//! cancelled token) when its time is over.
+//! most. A reader notices other events (a change of the session, a cancelled token) when its time
+//! is over.
 
 use std::sync::Arc;
 use std::time::Duration;

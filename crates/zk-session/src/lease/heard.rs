@@ -51,12 +51,13 @@
 //!
 //! An acknowledged **write of our own** was proposed after it was sent. That holds at every server.
 //!
-//! A **write of another client** counts too, if no server that we are connected to leads. Such a
-//! leader answers the `sync` of a learner behind the commit of every proposal that it made before,
-//! and the answer stands in one stream with the commits. So if a later answer on the connection
-//! bears a zxid above all zxids that we had seen when the answer to a `sync` was read, then the
-//! leader made that proposal after it served the `sync`, and a quorum has committed it: *committed*
-//! is when the `sync` was sent. Any `sync` will do, and need not be one of the three steps.
+//! A **write of another client** counts too, if no server that we are connected to leads. Our
+//! `sync` comes to the leader from a learner then. The leader answers it behind the commit of every
+//! proposal that it made before, and the learner gets the answer in one stream with the commits. So
+//! if a later answer on the connection bears a zxid above all zxids that we had seen when we read
+//! the answer to a `sync`, then the leader made that proposal after it served the `sync`, and a
+//! quorum has committed it: *committed* is the time at which we sent the `sync`. This can be any
+//! `sync`; it need not be one of the three steps.
 //!
 //! **At a leader this is wrong**: it answers the `sync` of its own client at once, like a read. A
 //! proposal may be older than the `sync`, and its last acknowledgement may lie in a stalled stream,

@@ -107,7 +107,7 @@ fn where_no_leader_serves_and_nobody_writes_a_few_of_all_holders_do() {
     }
 }
 
-/// The one that writes goes away, say.
+/// For example, the only client that wrote goes away.
 #[test]
 fn holders_whose_others_stop_to_write_write_themselves_in_time() {
     let mut fleet = Fleet::new(1, false);
