@@ -30,8 +30,9 @@ struct Inner {
     operators: BTreeMap<u64, Operator>,
     next_operator: u64,
     myself: Option<Servers>,
-    /// Is called with each session that the leader expires.
-    on_expired: Option<Box<dyn Fn(i64)>>,
+    /// Is called with each session that the leader expires, with the timeout by which the leader
+    /// has counted, and with how long it has counted by this one.
+    on_expired: Option<Box<dyn Fn(i64, (Duration, Duration))>>,
     /// Is called with the changes from each version of the newest tree to the next.
     on_changed: Option<Box<dyn Fn(Vec<Change>)>>,
     /// Is called with each process that is connected to a server whose leader was replaced.
@@ -294,9 +295,10 @@ impl Servers {
             .collect()
     }
 
-    /// Sets a function that is called when the leader expires a session. It must not act on the
-    /// servers.
-    pub fn on_expired(&self, told: impl Fn(i64) + 'static) {
+    /// Sets a function that is called when the leader expires a session, with the timeout by which
+    /// the leader has counted, and with how long it has counted by this one. The function must not
+    /// act on the servers.
+    pub fn on_expired(&self, told: impl Fn(i64, (Duration, Duration)) + 'static) {
         self.0.borrow_mut().on_expired = Some(Box::new(told));
     }
 
@@ -550,8 +552,9 @@ impl Inner {
                 // A session that was ended before stays ended.
                 if let (Notice::Expired { session }, Some(told)) = (notice, &self.on_expired)
                     && self.newest() == Some(member)
+                    && let Some(counted) = self.ensemble.counted_timeout(member, session)
                 {
-                    told(session);
+                    told(session, counted);
                 }
             }
         }

@@ -81,6 +81,7 @@ const TOO_LONG: &str = "lock lost, it was held for longer than its max_hold";
 const LATE_READ: &str = "made behind the deletion of its write";
 const DONE_LATE: &str = "was done late";
 const NO_SESSION: &str = "accepted the connection, but gave no session";
+const UNTOLD: &str = "its client was not told of its timeout";
 const NO_LEADER: &str = "looks for a leader";
 
 plans! {
@@ -109,6 +110,7 @@ plans! {
     sessions_that_are_ended: ["the operator expires session", DELETED, QUEUES_AGAIN, EXPIRED], [];
     stops_between_two_steps: ["is held for", "is stopped", LAPSED], [];
     timeouts_that_become_shorter: ["fault: Limits", LAPSED, EXPIRED, RESUMED], [];
+    timeouts_that_the_client_is_not_told: [UNTOLD, LAPSED, EXPIRED], [];
     waiters_whose_nodes_an_operator_deletes: ["fault: DeleteWaiting", DELETED, QUEUES_AGAIN], [];
     writes_that_are_deleted_as_they_are_downgraded: [DELETED, LATE_READ], [];
 }

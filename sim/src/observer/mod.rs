@@ -31,7 +31,8 @@ use zk_mutex_simulated::{FencingToken, Held, LossReason, RevokeSignal};
 use zk_sim_runtime::library::this_thread;
 use zk_sim_runtime::thread::ThreadId;
 use zk_sim_runtime::{
-    ProcessId, as_world, clock_of, fail, is_alive, now, process_name, stopped_for, this_process,
+    ProcessId, as_world, clock_of, fail, is_alive, note, now, process_name, stopped_for,
+    this_process,
 };
 use zk_test_server::ensemble::NodeInfo;
 
@@ -349,7 +350,9 @@ impl Observer {
             });
         });
         let observer = self.clone();
-        servers.on_expired(move |session| report(observer.seen(|seen| seen.expired(session))));
+        servers.on_expired(move |session, counted| {
+            report(observer.seen(|seen| seen.expired(session, counted)));
+        });
         let observer = self.clone();
         servers.on_changed(move |changes| {
             observer.seen(|seen| {
@@ -805,7 +808,11 @@ impl Seen {
 
     /// The leader expires a session. No guard of this session may be valid, because other sessions
     /// may get the lock from now on. A session that has no hold cannot fail, and is not counted.
-    fn expired(&mut self, session: i64) -> Option<Broken> {
+    fn expired(&mut self, session: i64, counted: (Duration, Duration)) -> Option<Broken> {
+        if self.has_untold_timeout(session, counted) {
+            note(&format!("session {session:#x}: its client was not told of its timeout"));
+            self.ended_by_others.insert(session);
+        }
         let is_its = |hold: &&Hold| {
             hold.hold.session_id() == Some(session)
                 && !self.ended_by_others.contains(&session)
@@ -822,6 +829,17 @@ impl Seen {
             hold.hold.path
         );
         self.unless_it_may_overlap(Some(("lease outlived", text)))
+    }
+
+    /// Whether the leader has counted by a shorter timeout than the session's client knows. A server
+    /// grants one in its answer to a connect request, and the leader goes by it before the client
+    /// can have that answer. If the answer is lost, the session may expire before its lease ends:
+    /// the library promises nothing here (all servers are to grant the same timeout). Once the
+    /// client has an answer that was given later, its lease has to end in time.
+    fn has_untold_timeout(&self, session: i64, (timeout, lasts): (Duration, Duration)) -> bool {
+        let attached = self.sessions.get(&session).map(|of| of.attached);
+        timeout < self.setting.session_timeout
+            && attached.is_some_and(|attached| attached < now().saturating_sub(lasts))
     }
 
     /// Notes the holds that are lost. A hold is lost only if its own process, or a server, or an

@@ -24,6 +24,8 @@ pub(crate) struct Session {
     closing: bool,
     /// The end of the tick in which it expires.
     expires: Duration,
+    /// The timeout by which that was counted, and since when the session is counted by it.
+    counted: (Duration, Duration),
 }
 
 #[derive(Debug)]
@@ -41,6 +43,13 @@ impl Sessions {
         Sessions { by_id: HashMap::default(), queue: BTreeSet::new(), tick, unknown }
     }
 
+    /// The timeout by which a session's expiry is counted, and for how long it has been counted by
+    /// this one.
+    pub(crate) fn counted(&self, id: i64, now: Duration) -> Option<(Duration, Duration)> {
+        let (timeout, since) = self.by_id.get(&id)?.counted;
+        Some((timeout, now.saturating_sub(since)))
+    }
+
     /// Begins to track a session.
     pub(crate) fn track(
         &mut self,
@@ -50,7 +59,8 @@ impl Sessions {
         now: Duration,
     ) {
         let expires = self.bucket(now.saturating_add(timeout));
-        self.by_id.insert(id, Session { timeout, owner, closing: false, expires });
+        let counted = (timeout, now);
+        self.by_id.insert(id, Session { timeout, owner, closing: false, expires, counted });
         self.queue.insert((expires, id));
     }
 
@@ -71,6 +81,9 @@ impl Sessions {
             self.queue.remove(&(session.expires, id));
             self.queue.insert((expires, id));
             session.expires = expires;
+        }
+        if session.counted.0 != timeout {
+            session.counted = (timeout, now);
         }
         true
     }
@@ -156,6 +169,11 @@ mod tests {
         assert_eq!(sessions.expired(ms(299)), None);
         assert!(sessions.touch(id, ms(250), ms(299)));
         assert_eq!(sessions.expired(ms(300)), None);
+        assert_eq!(sessions.counted(id, ms(310)), Some((ms(250), ms(310))));
+        assert!(sessions.touch(id, ms(150), ms(310)));
+        assert_eq!(sessions.counted(id, ms(330)), Some((ms(150), ms(20))));
+        assert_eq!((sessions.expired(ms(499)), sessions.expired(ms(500))), (None, Some(id)));
+        assert!(sessions.touch(id, ms(250), ms(340)));
         assert_eq!(sessions.expired(ms(600)), Some(id));
         sessions.set_closing(id);
         assert_eq!(sessions.expired(ms(600)), None);

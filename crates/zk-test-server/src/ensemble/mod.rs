@@ -403,6 +403,17 @@ impl Ensemble {
         sessions.into_iter().flatten().map(|(id, timeout)| (*id, *timeout)).collect()
     }
 
+    /// The timeout by which this member counts when a session expires, and for how long it has
+    /// counted by this one. It is the timeout that a server granted when the session's client
+    /// connected last, even if its answer has not come to the client. `None` if the member does not
+    /// lead, or has no such session.
+    pub fn counted_timeout(&self, member: usize, session: i64) -> Option<(Duration, Duration)> {
+        let Member { server, part: Part::Leading(leader), .. } = self.members.get(member)? else {
+            return None;
+        };
+        leader.order.sessions.counted(session, server.now)
+    }
+
     /// The nodes, as far as a member has applied them, by path.
     pub fn nodes(&self, member: usize) -> Vec<NodeInfo> {
         let tree = self.members.get(member).map(|member| &member.server.front.store.tree);
