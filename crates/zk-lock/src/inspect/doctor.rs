@@ -78,8 +78,7 @@ pub fn run(common: &Common, args: &DoctorArgs, output: &Output) -> Result<u8, Fa
     let hosts = check_hosts(servers, &mut findings);
     match builder.connect() {
         Ok(session) => {
-            let conf = hosts.conf.as_deref();
-            let examined = examine(&session, args, servers, conf, &mut findings);
+            let examined = examine(&session, args, servers, &hosts, &mut findings);
             let _ = session.close();
             let examined =
                 examined.and_then(|()| one_ensemble(common, args, &hosts.serving, &mut findings));
@@ -107,8 +106,10 @@ pub fn run(common: &Common, args: &DoctorArgs, output: &Output) -> Result<u8, Fa
 struct Hosts {
     /// The hosts that accept connections, and do not say that they cannot serve.
     serving: Vec<String>,
-    /// The settings of the first server that allows `conf`.
-    conf: Option<String>,
+    /// Each server that leads or stands alone, and so orders the writes of its own clients.
+    leading: Vec<String>,
+    /// The settings of each server that allows `conf`.
+    settings: Vec<(String, String)>,
 }
 
 /// Checks each server by itself.
@@ -131,6 +132,7 @@ fn check_hosts(connect: &str, findings: &mut Findings) -> Hosts {
         count => findings.ok("servers", format!("{count} servers are named")),
     }
     let (mut versions, mut checked) = (Vec::new(), Hosts::default());
+    let (mut silent, mut follows) = (Vec::new(), false);
     for host in &hosts {
         let took = match servers::dial(host) {
             Ok(took) => took,
@@ -165,28 +167,24 @@ fn check_hosts(connect: &str, findings: &mut Findings) -> Hosts {
             continue;
         }
         if answer.contains(NOT_SERVING) {
-            findings.add(
-                "quorum",
-                Level::Fault,
-                format!("{host} runs and serves nobody: it is in no quorum"),
-                "start the other servers, and see that they reach each other on the ports of the \
-                 server.N lines in zoo.cfg; its log says which server it misses",
-            );
+            silent.push(host);
             continue;
         }
-        let value = |key: &str| {
-            answer.lines().find_map(|line| line.strip_prefix(key)).map(|v| v.trim().to_owned())
-        };
-        let version = value("Zookeeper version:").unwrap_or_default();
+        let version = value(&answer, "Zookeeper version:").unwrap_or_default();
         let short = version.split([',', ' ']).next().unwrap_or_default().to_owned();
-        let mode = value("Mode:").unwrap_or_else(|| "unknown".to_owned());
-        judge_server(host, &short, &mode, &answer, findings);
+        let mode = value(&answer, "Mode:").unwrap_or("unknown");
+        judge_server(host, &short, mode, &answer, findings);
         versions.push(short);
         if mode != READ_ONLY {
             checked.serving.push(host.clone());
         }
-        checked.conf = checked.conf.or_else(|| servers::ask(host, "conf"));
+        follows |= mode == "follower";
+        if mode == "leader" || mode == "standalone" {
+            checked.leading.push(host.clone());
+        }
+        checked.settings.extend(servers::ask(host, "conf").map(|conf| (host.clone(), conf)));
     }
+    silent_servers(&silent, follows && checked.leading.is_empty(), findings);
     versions.sort();
     versions.dedup();
     if versions.len() > 1 {
@@ -198,6 +196,30 @@ fn check_hosts(connect: &str, findings: &mut Findings) -> Hosts {
         );
     }
     checked
+}
+
+/// The servers that run and serve nobody. If `lacks_leader`, servers follow a leader that has told
+/// nothing of itself: one of these may be that leader.
+fn silent_servers(silent: &[&String], lacks_leader: bool, findings: &mut Findings) {
+    for host in silent {
+        if lacks_leader && silent.len() == 1 {
+            findings.add(
+                "quorum",
+                Level::Note,
+                format!("{host} runs and serves no clients, while others follow a leader"),
+                "it is well if the servers have leaderServes=no and this one leads: the word mntr \
+                 on its admin server says so; otherwise it is in no quorum, and its log says why",
+            );
+            continue;
+        }
+        findings.add(
+            "quorum",
+            Level::Fault,
+            format!("{host} runs and serves nobody: it is in no quorum"),
+            "start the other servers, and see that they reach each other on the ports of the \
+             server.N lines in zoo.cfg; its log says which server it misses",
+        );
+    }
 }
 
 fn judge_server(host: &str, version: &str, mode: &str, answer: &str, findings: &mut Findings) {
@@ -231,9 +253,8 @@ fn judge_server(host: &str, version: &str, mode: &str, answer: &str, findings: &
              server it misses",
         );
     }
-    let outstanding = answer.lines().find_map(|line| line.strip_prefix("Outstanding: "));
-    if let Some(count) = outstanding.and_then(|n| n.trim().parse::<u64>().ok()).filter(|n| *n > 50)
-    {
+    let outstanding = value(answer, "Outstanding:").and_then(|count| count.parse::<u64>().ok());
+    if let Some(count) = outstanding.filter(|count| *count > 50) {
         findings.add(
             "load",
             Level::Warning,
@@ -247,10 +268,10 @@ fn examine(
     session: &ZkSession,
     args: &DoctorArgs,
     connect: &str,
-    conf: Option<&str>,
+    hosts: &Hosts,
     findings: &mut Findings,
 ) -> Result<(), Failure> {
-    timeouts(session, args, conf, findings);
+    timeouts(session, args, hosts, findings);
     // Without the chroot nothing else can be read or written.
     if zk::data(session, "/")?.is_none() {
         findings.add(
@@ -268,13 +289,29 @@ fn examine(
         findings.add("path", Level::Note, text, "the first lock makes it");
     }
     reads(session, &folder, findings)?;
-    writes(session, &folder, findings)?;
+    if let Some(write) = writes(session, &folder, findings)? {
+        upkeep(session.timeout(), write, &hosts.leading, findings);
+    }
     acl(session, &folder, findings)?;
     clients(session, &args.path, findings)
 }
 
 /// The granted timeout, and the servers' tick.
-fn timeouts(session: &ZkSession, args: &DoctorArgs, conf: Option<&str>, findings: &mut Findings) {
+fn timeouts(session: &ZkSession, args: &DoctorArgs, hosts: &Hosts, findings: &mut Findings) {
+    let Hosts { settings, .. } = hosts;
+    for key in ["tickTime=", "minSessionTimeout=", "maxSessionTimeout="] {
+        let mut told = settings.iter().filter_map(|(host, conf)| Some((host, value(conf, key)?)));
+        let Some((first, wanted)) = told.next() else { continue };
+        if let Some((other, has)) = told.find(|(_, has)| *has != wanted) {
+            findings.add(
+                "timeout",
+                Level::Fault,
+                format!("{first} has {key}{wanted}, and {other} has {key}{has}"),
+                "give all servers the same: a session that moves to a server with a shorter \
+                 timeout may end before its lease, and then two could hold a lock",
+            );
+        }
+    }
     let granted = session.timeout();
     if granted == args.session {
         findings.ok("timeout", format!("a session timeout of {} is granted", show(granted)));
@@ -300,8 +337,8 @@ fn timeouts(session: &ZkSession, args: &DoctorArgs, conf: Option<&str>, findings
         );
     }
     let setting = |key: &str| -> Option<Duration> {
-        let line = conf?.lines().find_map(|line| line.strip_prefix(key))?;
-        line.trim().parse().ok().map(Duration::from_millis)
+        let found = settings.iter().find_map(|(_, conf)| value(conf, key))?;
+        found.parse().ok().map(Duration::from_millis)
     };
     let (Some(tick), least) = (setting("tickTime="), setting("minSessionTimeout=")) else {
         findings.add(
@@ -339,6 +376,11 @@ fn timeouts(session: &ZkSession, args: &DoctorArgs, conf: Option<&str>, findings
     } else {
         findings.ok("tick", format!("the tick is {}", show(tick)));
     }
+}
+
+/// The value of a line of a server's answer that begins with `key`.
+fn value<'a>(answer: &'a str, key: &str) -> Option<&'a str> {
+    answer.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
 }
 
 /// Whether each host gives a session, and all are servers of one ensemble. A session to one host
@@ -463,14 +505,15 @@ fn reads(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<(
     Ok(())
 }
 
+/// Judges these latencies, of which the median is returned.
 fn latency(
     check: &'static str,
     times: &mut [Duration],
     timeout: Duration,
     findings: &mut Findings,
-) {
+) -> Option<Duration> {
     times.sort_unstable();
-    let (Some(median), Some(worst)) = (times.get(times.len() / 2), times.last()) else { return };
+    let (median, worst) = (times.get(times.len() / 2)?, times.last()?);
     let count = times.len();
     let text =
         format!("a {check} takes {}, the slowest of {count} {}", fine(*median), fine(*worst));
@@ -491,14 +534,48 @@ fn latency(
     } else {
         findings.ok(check, text);
     }
+    Some(*median)
+}
+
+/// What sessions cost the servers while nothing else happens: the figures of the library's chapter
+/// on costs. `answer` is how long a write takes.
+fn upkeep(timeout: Duration, answer: Duration, leading: &[String], findings: &mut Findings) {
+    let t = show(timeout);
+    let text = if answer > timeout / 32 {
+        format!(
+            "answers take more than {}, so a session that holds locks sends 16 requests in each \
+             {t}, and some of them are writes; others send 4 and no write",
+            fine(timeout / 32)
+        )
+    } else {
+        format!(
+            "in each {t}, a session that holds nothing sends 4 requests and no write, and one \
+             that holds locks 8 requests, and 1.6 of them are writes"
+        )
+    };
+    let advice = match leading {
+        [] => return findings.ok("upkeep", text),
+        [leader, ..] => format!(
+            "with many sessions that hold locks: {leader} orders writes and serves clients; if \
+             all servers have leaderServes=no (and none stands alone), state it \
+             (SessionBuilder::leader_serves), and sessions that hold locks write nothing while \
+             others write"
+        ),
+    };
+    findings.add("upkeep", Level::Ok, text, advice);
 }
 
 fn fine(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
-/// Writes, containers and the clock, by a node that is there for a moment.
-fn writes(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<(), Failure> {
+/// Writes, containers and the clock, by a node that is there for a moment. Returns how long a write
+/// takes, if there is one.
+fn writes(
+    session: &ZkSession,
+    folder: &str,
+    findings: &mut Findings,
+) -> Result<Option<Duration>, Failure> {
     let requests = session.zookeeper().requests();
     let path = zk::join(folder, &own_name());
     let (start, mut times) = (Instant::now(), Vec::new());
@@ -513,12 +590,12 @@ fn writes(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<
                     format!("the ACL of {folder} does not let us create a node"),
                     "give credentials with --auth, or add CREATE and DELETE to its ACL",
                 );
-                return Ok(());
+                return Ok(None);
             }
             Err(e) => {
                 let text = format!("a node below {folder} could not be made: {e}");
                 findings.add("write", Level::Fault, text, "see the servers' logs");
-                return Ok(());
+                return Ok(None);
             }
         }
         if times.len() == 1 {
@@ -533,10 +610,10 @@ fn writes(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<
                 format!("a node below {folder} could be made and not deleted: {e}"),
                 "add DELETE to the folder's ACL: a lock cannot be released without it",
             );
-            return Ok(());
+            return Ok(None);
         }
     }
-    latency("write", &mut times, session.timeout(), findings);
+    let took = latency("write", &mut times, session.timeout(), findings);
     match create(&requests, &path, CreateMode::Container) {
         Ok(_) => {
             let _ = requests.delete(&path, None);
@@ -550,7 +627,7 @@ fn writes(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<
             "locks need ZooKeeper 3.5 or later",
         ),
     }
-    Ok(())
+    Ok(took)
 }
 
 fn clock(created: i64, findings: &mut Findings) {

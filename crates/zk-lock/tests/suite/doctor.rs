@@ -65,6 +65,34 @@ fn a_healthy_server_has_no_fault() {
     assert!(text.out.contains("-> name all servers of the ensemble"), "{text:?}");
 }
 
+/// The chapter on costs has the figures, which scenarios count.
+#[test]
+fn the_upkeep_of_sessions_is_told_as_the_guide_has_it() {
+    let server = builder().start().expect("a server");
+    let is_quick = |out: &str| !out.contains("answers take more than");
+    let told = (0..ATTEMPTS)
+        .map(|_| run(&server, &["doctor", "--session", "40s"]).out)
+        .find(|out| is_quick(out))
+        .expect("answers within a second");
+    let figures = |row: &str| -> (String, String) {
+        let guide = include_str!("../../../../src/guide/costs.md");
+        let line = guide.lines().find(|line| line.starts_with(row)).expect("a row of the table");
+        let mut cells = line[row.len()..].split('|').map(str::trim);
+        (cells.next().expect("requests").to_owned(), cells.next().expect("writes").to_owned())
+    };
+    let (requests, writes) = figures("| it holds nothing |");
+    assert_eq!(writes, "0");
+    assert!(
+        told.contains(&format!("holds nothing sends {requests} requests and no write")),
+        "{told}"
+    );
+    let (requests, writes) = figures("| it holds locks |");
+    let holder = format!("holds locks {requests} requests, and {writes} of them are writes");
+    assert!(told.contains(&holder), "{told}");
+    assert!(told.contains("in each 40 s"), "{told}");
+    assert!(told.contains("leaderServes=no"), "it stands alone: {told}");
+}
+
 #[test]
 fn a_timeout_that_is_not_granted_is_found() {
     let server = builder().max_session_timeout(Duration::from_secs(8)).start().expect("a server");
@@ -111,6 +139,37 @@ fn assert_finds_beside(words: &str, more: &[(&str, &str)]) {
 fn a_server_without_a_quorum_is_found() {
     let words = "This ZooKeeper instance is not currently serving requests\n";
     assert_finds_beside(words, &[("quorum", "fault")]);
+}
+
+/// What it finds of the quorum where the servers answer with these words, and give no session.
+fn quorum_of(words: &[&str]) -> Vec<String> {
+    let stubs: Vec<_> = words.iter().map(|words| Stub::start(*words, Then::Close)).collect();
+    let connect = stubs.iter().map(Stub::connect_string).collect::<Vec<_>>().join(",");
+    let server = builder().start().expect("a server");
+    let (_, all) = found(&server, &["--connect", &connect, "--connect-timeout", "500ms"]);
+    all.into_iter().filter(|(check, _)| check == "quorum").map(|(_, level)| level).collect()
+}
+
+#[test]
+fn a_leader_that_serves_no_clients_is_no_fault() {
+    let silent = "This ZooKeeper instance is not currently serving requests\n";
+    let follower = "Zookeeper version: 3.8.0-5a02a05eddb5, built on 2022-02-25\nMode: follower\n";
+    assert_eq!(quorum_of(&[follower, silent, follower]), ["note"]);
+    // At most one of them leads.
+    assert_eq!(quorum_of(&[follower, silent, silent]), ["fault", "fault"]);
+    assert_eq!(quorum_of(&[silent]), ["fault"]);
+    let leader = follower.replace("follower", "leader");
+    assert_eq!(quorum_of(&[follower, silent, &leader]), ["fault"]);
+}
+
+#[test]
+fn servers_with_different_limits_of_the_timeout_are_found() {
+    let (server, other) = (builder(), builder().max_session_timeout(Duration::from_secs(8)));
+    let servers = [server, other].map(|one| one.start().expect("a server"));
+    let connect = servers.each_ref().map(TestServer::connect_string).join(",");
+    let (code, all) = found(&servers[0], &["--connect", &connect]);
+    assert_eq!(code, 1);
+    assert!(all.contains(&("timeout".to_owned(), "fault".to_owned())), "{all:?}");
 }
 
 #[test]
