@@ -142,13 +142,7 @@ fn watch(
             // The lock may go while the command is being ended for another reason.
             if (begun.why != why || begun.since == now) && why == Why::Loss {
                 begun.why = Why::Loss;
-                let reason = reason(hold);
-                if !plan.on_loss.is_empty() {
-                    if let Err(e) = child.run_on_loss(&plan.on_loss, variables, &reason) {
-                        let text = format!("--on-loss {}: {e}", plan.on_loss.join(" "));
-                        output.warn("on_loss_failed", &text, json!({}));
-                    }
-                }
+                run_on_loss(hold, plan, variables, child, output);
             }
         } else if is_to_go_on {
             child.go_on();
@@ -199,14 +193,33 @@ fn watch(
     signals.has_command.store(false, Ordering::SeqCst);
     let status = child.status;
     // The guard may have ended it while this process was stopped.
-    let is_lost = ending.is_some_and(|ending| ending.why == Why::Loss)
+    let is_told = ending.is_some_and(|ending| ending.why == Why::Loss);
+    let is_lost = is_told
         || child.was_ended_by_guard()
         || matches!(status, Some(Status::Signalled(_))) && hold.valid_until().is_none();
+    if is_lost && !is_told {
+        tell(hold, plan, Why::Loss, None, output);
+        run_on_loss(hold, plan, variables, child, output);
+    }
     let status = status.map_or(LOST, Status::code);
     let code = if is_lost { LOST } else { status };
     let fields = json!({"status": code, "command_status": status});
     output.note("ended", &format!("the command has ended with the status {status}"), fields);
     Ok(code)
+}
+
+/// Starts the command of --on-loss, if there is one.
+fn run_on_loss(
+    hold: &dyn Hold,
+    plan: &Plan,
+    variables: &[(String, String)],
+    child: &mut Child,
+    output: &Output,
+) {
+    if let Err(e) = child.run_on_loss(&plan.on_loss, variables, &reason(hold)) {
+        let text = format!("--on-loss {}: {e}", plan.on_loss.join(" "));
+        output.warn("on_loss_failed", &text, json!({}));
+    }
 }
 
 /// Why the lock is lost, or is about to be.

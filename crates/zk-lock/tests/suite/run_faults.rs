@@ -114,6 +114,30 @@ fn the_next_holder_finds_the_command_of_the_one_before_dead() {
     }
 }
 
+/// Its guard, a process of its own, ends the command while zk-lock itself is stopped. When zk-lock
+/// goes on, it finds the command gone.
+#[test]
+fn a_loss_that_zk_lock_finds_late_is_told_all_the_same() {
+    let server = server();
+    let notes = Notes::new();
+    let script = notes.script("echo $$ > $D/child; while :; do sleep 0.05; done");
+    let on_loss = format!("sh {}", notes.path("on-loss").display());
+    std::fs::write(notes.path("on-loss"), notes.script("echo \"$ZK_LOCK_LOSS\" > $D/loss"))
+        .expect("a script");
+    let arguments =
+        ["run", "--session", SESSION, "--on-loss", &on_loss, LOCK, "--", "sh", "-c", &script];
+    let running = Running::start(zk_lock(&server, &arguments));
+    let child = notes.wait_pid("child");
+    running.signal(Signal::STOP);
+    until_dead(child);
+    running.signal(Signal::CONT);
+    let ended = running.end();
+    assert_eq!(ended.code, 123, "{ended:?}");
+    let is_told = ["/locks/orders is lost", "the lease of /locks/orders ends"];
+    assert!(is_told.iter().any(|text| ended.err.contains(text)), "{ended:?}");
+    assert_ne!(notes.wait("loss"), "");
+}
+
 #[test]
 fn a_short_outage_costs_nothing() {
     let server = server();
