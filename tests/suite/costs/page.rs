@@ -889,9 +889,11 @@ fn the_upkeep_of_a_session_costs_what_the_page_says() {
         .collect();
     let sent = || kept.iter().map(|(proxy, ..)| proxy.requests()).collect::<Vec<_>>();
     let (begun, before) = (Instant::now(), sent());
-    let mut number = 0;
+    let (mut number, mut slowest) = (0, Duration::ZERO);
     while begun.elapsed() < T * TIMES {
+        let asked = Instant::now();
         write(&format!("/{number}"));
+        slowest = slowest.max(asked.elapsed());
         number += 1;
         thread::sleep(T / 8);
     }
@@ -906,10 +908,15 @@ fn the_upkeep_of_a_session_costs_what_the_page_says() {
         for (cell, count) in [(&row[1], new.len()), (&row[2], of_writes)] {
             let wanted = cell.parse::<f64>().unwrap() * times;
             // One more or less at the ends. A machine that is late sends less, and more when it
-            // sees that the lease has become short for that.
+            // sees that the lease has become short for that. Where servers are slow, a holder sends
+            // twice as many.
             let late = control::late_since(begun).as_secs_f64() / T.as_secs_f64() * 8.0;
-            let off = (wanted - f64::from(u32::try_from(count).unwrap())).abs();
-            assert!(off <= 2.0 + late, "{row:?}: {count} in {times:.1} T, late by {late:.1}");
+            let more = if slowest > T / 32 { wanted } else { 0.0 };
+            let off = f64::from(u32::try_from(count).unwrap()) - wanted;
+            assert!(
+                off >= -2.0 - late && off <= 2.0 + late + more,
+                "{row:?}: {count} in {times:.1} T, late by {late:.1}, answers within {slowest:?}"
+            );
         }
         assert!(guard.as_ref().is_none_or(|guard| guard.is_held()));
     }
