@@ -25,7 +25,7 @@ const LIBRARY: &[&str] = &[
     "reentry.rs",
     "process.rs",
     "held_node.rs",
-    "held_state.rs",
+    "revoke_signal.rs",
     "notifier.rs",
     "lease/heard.rs",
     "lease/node.rs",

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::held_node::NewNode;
-use super::held_state::OnLoss;
+use super::held_node::OnLoss;
 use super::name::{self, Kind, Name, NodeKey};
 use super::request::{Callbacks, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, until_done};
 use super::rule::{self, Claim, Verdict};

@@ -3,21 +3,23 @@
 
 use std::iter;
 use std::result::Result as StdResult;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::held_state::{HeldState, HoldBounds, OnLoss};
 use super::name::NodeKey;
 use super::request::error;
+use super::revoke_signal::{REVOKE_MESSAGE, RevokeSignal};
+use super::tally::Holds;
 use crate::error::{Cause, Error, LossReason, Result};
 #[cfg(zk_sim)]
 use crate::observed::{self, News, Observed};
 use zk_session::unstable::{
-    BootTime, CallError, Core, Ended, Generation, LeasedNode, Limit, NodeWatch, Outcome, Process,
-    Refused, Removal,
+    BootTime, Bounds, CallError, Core, Ended, Generation, LeasedNode, Limit, Listener, NodeWatch,
+    Once, Outcome, Process, Refused, Removal, SharedTime,
 };
-use zk_session::world::Receiver;
 use zk_session::world::atomic::{AtomicBool, AtomicU64, Ordering};
+use zk_session::world::{Mutex, OnceLock, Receiver};
+use zk_wire::path;
 
 /// A node that was granted the lock. If it is dropped before it is released, by an early return or
 /// a panic, the drop releases it: otherwise a node would keep the lock that no guard stands for.
@@ -284,6 +286,141 @@ impl Release {
     }
 }
 
+/// Called once, when a node is lost, on any thread. It must not block, and runs no foreign code.
+pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
+
+/// How long one holder may have a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HoldBounds {
+    /// After this time the hold is lost.
+    pub(crate) max: Option<Duration>,
+    /// When that time is over the node is deleted, although the guard still exists.
+    pub(crate) releases_overdue: bool,
+    /// After this time the log says that the lock is held for long.
+    pub(crate) report_after: Option<Duration>,
+}
+
+impl HoldBounds {
+    /// As the lease has to know them.
+    pub(super) fn of_lease(self) -> Bounds {
+        Bounds { max: self.max, look_after: self.report_after }
+    }
+}
+
+/// What all holders of one node share beside its lease: who is told of its loss, the requests to
+/// release it, the holds that are counted on it, and for how long its present holder has it.
+pub(crate) struct HeldState {
+    /// The node's full path.
+    path: String,
+    generation: Weak<Generation>,
+    on_loss: Mutex<Option<OnLoss>>,
+    /// Called, before `on_loss`, if the node is lost because its holder had it for too long.
+    on_overdue: Mutex<Option<OnLoss>>,
+    /// Happens when somebody asks the holder to release the lock.
+    revocation: Once<()>,
+    /// The holds of guards on the node, which are counted; `None` before the first.
+    holds: OnceLock<Arc<Holds>>,
+    /// When the present holder got the node.
+    held_since: SharedTime,
+}
+
+impl HeldState {
+    pub(super) fn new(generation: &Arc<Generation>, path: &str, on_loss: OnLoss) -> Arc<Self> {
+        Arc::new(HeldState {
+            path: path.to_owned(),
+            generation: Arc::downgrade(generation),
+            on_loss: Mutex::new(Some(on_loss)),
+            on_overdue: Mutex::new(None),
+            revocation: Once::default(),
+            holds: OnceLock::new(),
+            held_since: SharedTime::default(),
+        })
+    }
+
+    /// A holder gets the node now. `on_overdue` is called if that holder has it for too long.
+    pub(super) fn begin(&self, on_overdue: Option<OnLoss>) {
+        let replaced = std::mem::replace(&mut *self.on_overdue.lock(), on_overdue);
+        drop(replaced); // after the lock is released
+        self.held_since.set(BootTime::now());
+    }
+
+    /// Takes the node's data, which says whether somebody asks for the lock.
+    pub(super) fn note_data(&self, data: &[u8]) {
+        if data == REVOKE_MESSAGE && self.revocation.happen(()) {
+            info!("{}: somebody asks the holder to release the lock", self.path);
+        }
+    }
+
+    /// Whether the holder was asked to release the lock, as far as this process has read.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.revocation.value().is_some()
+    }
+
+    /// A new signal for one guard. It is raised when somebody asks for the lock, until
+    /// `part_revoked`.
+    pub(crate) fn revoke_signal(&self) -> RevokeSignal {
+        let signal = RevokeSignal::of(&Process::default());
+        self.join_revoked(&signal);
+        signal
+    }
+
+    /// From now on, until `part_revoked`, a request for the lock raises this signal too.
+    pub(crate) fn join_revoked(&self, signal: &RevokeSignal) {
+        self.revocation.join(&signal.signal);
+    }
+
+    pub(crate) fn part_revoked(&self, signal: &RevokeSignal) {
+        self.revocation.part(&signal.signal);
+    }
+
+    /// The holds on the node. The first call decides which these are: `make` is called then.
+    pub(crate) fn holds(&self, make: impl FnOnce() -> Arc<Holds>) -> Option<&Arc<Holds>> {
+        if self.holds.get().is_none() {
+            let _ = self.holds.set(make());
+        }
+        self.known_holds()
+    }
+
+    pub(crate) fn known_holds(&self) -> Option<&Arc<Holds>> {
+        self.holds.get()
+    }
+}
+
+impl Listener for HeldState {
+    fn lost(&self, reason: LossReason) {
+        // The node's delete is sent before the next thread of this process asks for the lock: its
+        // `try_lock` would find our own node.
+        if reason == LossReason::HeldTooLong {
+            let on_overdue = self.on_overdue.lock().take();
+            on_overdue.into_iter().for_each(|on_overdue| on_overdue());
+        }
+        let on_loss = self.on_loss.lock().take();
+        if let Some(on_loss) = on_loss {
+            on_loss();
+        }
+        if let Some(holds) = self.holds.get() {
+            holds.lose(reason);
+        }
+        queued!(Warn, "{}: lock lost, {reason}", self.path);
+    }
+
+    fn read(&self, data: &[u8]) {
+        self.note_data(data);
+        // A kept node has no guard whose holder could release it. So the function that watches the
+        // folder is called: it ends the keeping.
+        if let Some(generation) = self.generation.upgrade().filter(|_| self.is_revoked()) {
+            generation.folder_changed(path::parent(&self.path));
+        }
+    }
+
+    fn look(&self, now: BootTime) -> BootTime {
+        let lasted = now.since(self.held_since.get());
+        warn!("{}: held by this process for {} s", self.path, lasted.as_secs());
+        // The next line is due when the time has doubled.
+        now + lasted.max(Duration::from_secs(1))
+    }
+}
+
 #[cfg(test)]
 impl NewNode<'_> {
     /// A node for tests, which no watch is set on.
@@ -361,5 +498,50 @@ mod tests {
             drop(stopped);
             assert!(server.wait_request(delete(), SOON).is_some());
         });
+    }
+
+    #[test]
+    fn a_request_is_noticed_in_the_nodes_data_and_stays() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        let state = HeldState::new(&generation, "/l/n", Box::new(|| ()));
+        for (data, is_asked) in
+            [(&b"host:1"[..], false), (b"__REVOKE__!", false), (b"__REVOKE__", true), (b"", true)]
+        {
+            state.read(data);
+            let signal = state.revoke_signal();
+            assert_eq!((state.is_revoked(), signal.is_requested()), (is_asked, is_asked));
+        }
+    }
+
+    #[test]
+    fn the_log_names_a_long_hold_again_each_time_that_it_has_doubled() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        let state = HeldState::new(&generation, "/l/n", Box::new(|| ()));
+        state.begin(None);
+        let since = state.held_since.get();
+        let second = Duration::from_secs(1);
+        let looks = [second / 2, second * 2, second * 4];
+        let next = looks.map(|after| state.look(since + after).since(since));
+        assert_eq!(next, [second * 3 / 2, second * 4, second * 8]);
+    }
+
+    /// The next thread of this process must not come to the server before the delete of our node.
+    #[test]
+    fn the_node_of_an_overdue_hold_is_deleted_before_the_turn_goes_on() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        let (order, seen) = bounded(2);
+        let deletes = order.clone();
+        let turn = Box::new(move || order.send("the turn goes on").unwrap());
+        let state = HeldState::new(&generation, "/l/n", turn);
+        state.begin(Some(Box::new(move || deletes.send("the node is deleted").unwrap())));
+        state.lost(LossReason::HeldTooLong);
+        let order: Vec<_> = seen.try_iter().collect();
+        assert_eq!(order, ["the node is deleted", "the turn goes on"]);
     }
 }

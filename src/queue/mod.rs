@@ -7,10 +7,10 @@
 
 mod attempt;
 pub(crate) mod held_node;
-mod held_state;
 pub(crate) mod name;
 pub(crate) mod request;
 mod revoke;
+mod revoke_signal;
 pub(crate) mod rule;
 pub(crate) mod settings;
 pub(crate) mod snapshot;
@@ -20,15 +20,14 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(crate) use self::attempt::ContenderNode;
-pub(crate) use self::held_node::{EndBy, HeldNode, NewNode, Release};
-use self::held_state::REVOKE_MESSAGE;
-pub use self::held_state::RevokeSignal;
-pub(crate) use self::held_state::{HoldBounds, OnLoss};
+pub(crate) use self::held_node::{EndBy, HeldNode, HoldBounds, NewNode, OnLoss, Release};
 use self::name::{Family, Kind, Layout, Name};
 pub(crate) use self::request::{
     Callbacks, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, end_of_time, query,
 };
 pub(crate) use self::revoke::revoke_contender;
+use self::revoke_signal::REVOKE_MESSAGE;
+pub use self::revoke_signal::RevokeSignal;
 pub use self::settings::WaitStrategy;
 use self::snapshot::{Children, Folder, snapshot};
 use crate::error::Result;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::Contender;
 use super::held_node::HeldNode;
-use super::held_state::OnLoss;
+use super::held_node::OnLoss;
 use super::name::NodeKey;
 use super::settings::Settings;
 use crate::error::{Cause, Error, Result};

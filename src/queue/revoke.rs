@@ -2,8 +2,8 @@
 //! calls come here. It must not write to a node that is not a contender's. Curator:
 //! `Revoker.attemptRevoke`.
 
-use super::held_state::REVOKE_MESSAGE;
 use super::request::query;
+use super::revoke_signal::REVOKE_MESSAGE;
 use super::{Contender, Queue, name};
 use crate::error::{Error, Result};
 use crate::path::lock_path;

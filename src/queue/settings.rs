@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::held_state::HoldBounds;
+use super::held_node::HoldBounds;
 use super::name::Layout;
 use crate::session::ZkSession;
 use zk_session::Acl;

@@ -1,14 +1,13 @@
 //! Replaces the library's queue at the server: no contender is ever ahead.
 
 pub mod held_node;
-pub mod held_state;
 pub mod name;
 pub mod tally;
 pub mod request;
+pub mod revoke_signal;
 pub mod settings;
 
-pub(crate) use self::held_node::{EndBy, HeldNode, NewNode, Release};
-pub(crate) use self::held_state::{HoldBounds, OnLoss};
+pub(crate) use self::held_node::{EndBy, HeldNode, HoldBounds, NewNode, OnLoss, Release};
 pub(crate) use self::request::{Callbacks, Request};
 use crate::error::Result;
 use zk_session::generation::Removal;
