@@ -112,7 +112,6 @@ mod path;
 mod queue;
 mod recipes;
 mod session;
-mod wait;
 
 /// The channels crate, in the version of the `Receiver`s that this crate gives out. With its
 /// `select!` a program waits for a [`LostSignal`] and for its own channels at once.
@@ -134,8 +133,8 @@ pub use recipes::mutex::{ZkMutex, ZkMutexGuard};
 pub use recipes::rwlock::{ZkReadGuard, ZkRwLock, ZkWriteGuard};
 pub use recipes::semaphore::{ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 pub use recipes::settings::LockBuilder;
+pub use recipes::wait::Wait;
 pub use session::{SessionBuilder, ZkSession};
-pub use wait::Wait;
 #[cfg(feature = "tls")]
 pub use zk_session::TlsConfig;
 pub use zk_session::{

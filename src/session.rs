@@ -57,7 +57,7 @@ use zk_session::{Config, RetryPolicy, Session, SessionEvent, SessionState, Sessi
 /// ```
 #[derive(Clone)]
 pub struct ZkSession {
-    session: Session,
+    pub(crate) session: Session,
     /// Where the locks report what happens; `None` without an observer.
     pub(crate) events: Option<Arc<EventQueue>>,
 }

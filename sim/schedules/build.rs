@@ -31,7 +31,6 @@ const LIBRARY: &[&str] = &[
     "lease/node.rs",
     "lease/mod.rs",
     "signal.rs",
-    "wait.rs",
 ];
 
 /// The files of `copy/`: replacements for the rest of the library, and the scenarios.
@@ -42,7 +41,6 @@ const OWN: &[&str] = &[
     "queue/name.rs",
     "queue/tally.rs",
     "queue/request.rs",
-    "queue/settings.rs",
     "scenarios/notifier.rs",
     "scenarios/local_lock.rs",
     "scenarios/lease.rs",

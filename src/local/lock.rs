@@ -67,10 +67,10 @@ use std::sync::Arc;
 use super::keep::Keeper;
 use super::queue::{LocalQueue, TurnOutcome, TurnPhase, Wants};
 use crate::error::{Error, Result};
+use crate::queue::Settings;
 use crate::queue::name::Kind;
-use crate::queue::settings::Settings;
+use crate::queue::request::Mode;
 use crate::queue::{Callbacks, EndBy, HeldNode, HoldBounds, OnLoss, Queue, Release, Request};
-use crate::wait::Mode;
 use zk_session::SessionState;
 use zk_session::unstable::WatchRegistry;
 use zk_session::world::Instant;
@@ -261,7 +261,7 @@ impl<H, S> LocalQueue<H, S> {
             (true, Some(_)) => request.contended_until_now(),
             (false, _) => {}
         }
-        if settings.session.state() == SessionState::Closed {
+        if settings.core().state() == SessionState::Closed {
             return Err(Error::Closed { op: call.op, path: settings.path.clone() });
         }
         Ok(Some(Admission::Turn(turn, handed)))

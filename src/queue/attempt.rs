@@ -18,7 +18,7 @@ use super::request::{Callbacks, Request, SAFETY_POLL, Step, Stop, Watches, WhoHo
 use super::rule::{self, Claim, Verdict};
 use super::{HeldNode, Queue, WaitStrategy};
 use crate::error::Result;
-use crate::wait::Mode;
+use crate::queue::request::Mode;
 use zk_session::unstable::{
     Answers, CallError, CreateMode, EventMask, Generation, Listed, NodeWatch, Notifier, Operation,
     Refused, Removal, Reply, create_contender,

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Contender;
-use super::held_node::HeldNode;
-use super::held_node::OnLoss;
+use super::Settings;
+use super::held_node::{HeldNode, OnLoss};
 use super::name::NodeKey;
-use super::settings::Settings;
 use crate::error::{Cause, Error, Result};
 #[cfg(test)]
 use crate::observer::LockLabel;
@@ -22,7 +21,6 @@ use crate::queue::tally::CallTally;
 use crate::queue::tally::LockTally;
 #[cfg(test)]
 use crate::session::ZkSession;
-use crate::wait::{Call, Mode};
 use zk_session::SessionState;
 use zk_session::unstable::{
     Answers, CallError, Core, Ended, EventMask, Generation, Limit, Notifier, Operation, Overlong,
@@ -30,6 +28,55 @@ use zk_session::unstable::{
 };
 use zk_session::world::Instant;
 use zk_wire::path;
+
+/// Whether a request waits for the lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Leave at once if somebody is ahead.
+    Try,
+    /// Wait, for a caller that only tries. The request is for another lock that the caller must have
+    /// before the lock that it tries for.
+    Pass,
+    Wait,
+}
+
+/// One call of the program for a lock, as all its steps see it: the wait in this process, and the
+/// requests for this lock or for each member of a multi-lock.
+pub(crate) struct Call {
+    /// The name of the call, for its errors.
+    pub(crate) op: &'static str,
+    begun: Cell<Instant>,
+    is_contended: Cell<bool>,
+}
+
+impl Call {
+    /// A call that begins now.
+    pub(crate) fn new(op: &'static str) -> Self {
+        Call { op, begun: Cell::new(Instant::now()), is_contended: Cell::new(false) }
+    }
+
+    /// When it began or, if it is for several locks, when it took the last of those that it has. The
+    /// retry policy counts from here.
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun.get()
+    }
+
+    /// The call has one of its locks, and goes on to the next.
+    pub(crate) fn has_one(&self) {
+        self.begun.set(Instant::now());
+    }
+
+    /// Somebody else was found ahead: an answer of a server has shown it, or another thread of this
+    /// process has it.
+    pub(crate) fn found_contention(&self) {
+        self.is_contended.set(true);
+    }
+
+    /// Whether somebody else was ahead at some moment of this call.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.is_contended.get()
+    }
+}
 
 /// What a call wants of one lock. The call makes it, and it goes with the call through this process
 /// and through the queue at the server.
@@ -421,6 +468,16 @@ pub(crate) fn end_of_time(
         _ if core.is_refused() => Err(Error::Auth { op, path }),
         _ if is_held_here() => Ok(()),
         _ => Err(Error::Unavailable { op, path, cause: Cause::Outage(core.failures()) }),
+    }
+}
+
+/// Calls `acquire` again until it returns a lock or an error. Even without a deadline a single call
+/// may return `None`, if one of its requests took too long while another contender was ahead.
+pub(crate) fn until_got<T>(acquire: impl Fn() -> Result<Option<T>>) -> Result<T> {
+    loop {
+        if let Some(got) = acquire()? {
+            return Ok(got);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::HeldNode;
 use crate::error::{Error, LossReason, Result};
 use crate::observer::{EventQueue, LockEvent, LockLabel, WaitEnd, WaitOutcome};
-use crate::wait::Call;
+use crate::queue::request::Call;
 use zk_session::world::Instant;
 use zk_session::world::atomic::{AtomicU64, Ordering};
 

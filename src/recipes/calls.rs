@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::queue::settings::Settings;
+use crate::queue::Settings;
+use crate::queue::request::{Call, Mode, until_got};
 use crate::queue::tally::LockTally;
 use crate::queue::{Contender, Queue, Request};
 use crate::recipes::guard::Held;
-use crate::wait::{Call, Mode, Wait, until_got};
+use crate::recipes::wait::Wait;
 use zk_session::SessionState;
 use zk_session::unstable::{Core, Limit};
 use zk_session::world::thread::ThreadId;
@@ -43,7 +44,7 @@ pub(crate) trait Acquire: Send + Sync {
         // A call that only tries does not wait for a connection. It ends at once, with what this
         // process knows, as any call does whose time is over.
         let settings = self.settings();
-        let is_down = mode == Mode::Try && settings.session.state() != SessionState::Connected;
+        let is_down = mode == Mode::Try && settings.core().state() != SessionState::Connected;
         let limit = if is_down { limit.or_after(Duration::ZERO) } else { limit };
         self.tally()
             .count(call, |tally| self.take(&Request::new(call, settings, mode, limit, tally)))
@@ -145,7 +146,7 @@ macro_rules! lock_at_a_path {
         $(impl crate::recipes::settings::$has for $lock {})*
 
         impl crate::recipes::settings::Recipe for $lock {
-            fn make($settings: crate::queue::settings::Settings) -> crate::Result<Self> {
+            fn make($settings: crate::queue::Settings) -> crate::Result<Self> {
                 $made
             }
         }

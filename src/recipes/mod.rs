@@ -12,3 +12,4 @@ pub(crate) mod rwlock;
 pub(crate) mod semaphore;
 pub(crate) mod settings;
 mod thread_lock;
+pub(crate) mod wait;

@@ -11,8 +11,8 @@ use crate::local::registry::SelfDeadlockDetector;
 use crate::local::registry::{self, LockKey, Shared};
 use crate::observer::LockLabel;
 use crate::path::lock_path;
+use crate::queue::Settings;
 use crate::queue::name::Layout;
-use crate::queue::settings::Settings;
 use crate::queue::tally::LockTally;
 use crate::queue::{HeldNode, Queue, WaitStrategy};
 use crate::session::ZkSession;
@@ -50,7 +50,7 @@ pub(crate) const FORKED: &str = "<of the parent process>";
 impl Settings {
     /// An error if this hold of the lock is lost: a lost hold cannot be entered again.
     pub(crate) fn check(&self, node: &HeldNode) -> Result<()> {
-        node.check(self.session.core())
+        node.check(self.core())
     }
 
     /// The lock's queue.
@@ -61,15 +61,15 @@ impl Settings {
     /// The counters of the lock. `recipe`: one of those of [`LockLabel::recipe`].
     pub(crate) fn tally(&self, recipe: &'static str) -> Arc<LockTally> {
         let label = LockLabel { recipe, name: self.name.clone(), path: self.path.clone() };
-        LockTally::new(label, self.session.events.clone())
+        LockTally::new(label, self.events.clone())
     }
 
     pub(crate) fn key(&self) -> LockKey {
-        LockKey::new(&self.session.core().ensemble(), &self.dir())
+        LockKey::new(&self.core().ensemble(), &self.dir())
     }
 
     pub(crate) fn self_deadlock(&self) -> SelfDeadlockDetector {
-        SelfDeadlockDetector::new(self.key(), self.session.core().number())
+        SelfDeadlockDetector::new(self.key(), self.core().number())
     }
 
     /// The state that all locks of this recipe and path on this session share. The first lock makes
@@ -79,7 +79,7 @@ impl Settings {
         what: &'static str,
         make: impl FnOnce(&Settings) -> T,
     ) -> Result<Shared<T>> {
-        let session = self.session.core().number();
+        let session = self.core().number();
         registry::intern(&self.key(), session, what, || make(self)).map_err(|other| {
             let reason = format!(
                 "{:?} is in use in this process by another kind of lock ({other})",

@@ -12,8 +12,8 @@ use crate::local::reentry::{Guards, Reentry};
 use crate::local::registry::SelfDeadlockDetector;
 use crate::local::registry::Shared;
 use crate::queue::HoldBounds;
+use crate::queue::Settings;
 use crate::queue::name::Kind;
-use crate::queue::settings::Settings;
 use crate::queue::tally::{HoldTally, LockTally};
 use crate::queue::{Callbacks, EndBy, HeldNode, Queue, Release, Request};
 use crate::recipes::calls::{Acquire, InQueue};
@@ -328,7 +328,7 @@ pub(crate) struct Way {
 
 impl InQueue for ThreadLock {
     fn queue(&self) -> (&Queue, &Core) {
-        (&self.shared.local.queue, self.settings.session.core())
+        (&self.shared.local.queue, self.settings.core())
     }
 }
 

@@ -9,7 +9,6 @@ pub mod scenarios;
 pub mod session {
     pub use zk_session::ZkSession;
 }
-pub mod wait;
 pub mod zk_session;
 
 pub(crate) use self::error::{Error, Result};

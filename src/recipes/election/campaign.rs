@@ -12,13 +12,13 @@ use super::leadership::{HeldTerm, Leadership};
 use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
 use crate::local::registry::Shared;
+use crate::queue::Settings;
 use crate::queue::name::{self, Kind};
 use crate::queue::request::error;
-use crate::queue::settings::Settings;
+use crate::queue::request::{Call, Mode, until_got};
 use crate::queue::tally::{CallTally, LockTally};
 use crate::queue::{Callbacks, HeldNode, Queue, Request, rule};
 use crate::recipes::calls::InQueue;
-use crate::wait::{Call, Mode, until_got};
 use zk_session::CancelToken;
 use zk_session::unstable::{CallError, Core, Ended, Limit, Process, Retry};
 use zk_session::world::{HashSet, Instant, Mutex, never};
@@ -148,7 +148,7 @@ impl Campaign {
     /// Waits for T/8. After the second refusal in a row, and after each further one, the time
     /// doubles, up to 8 T.
     fn pause(&self, refusals: u32, request: &Request<'_>) -> Result<()> {
-        let timeout = self.settings.session.timeout();
+        let timeout = self.settings.session.status().timeout;
         let until = Instant::now() + timeout / 8 * (1 << refusals.saturating_sub(1).min(6));
         match request.limit.or_at(until).recv(&never::<Infallible>()) {
             Ended::Cancelled => Err(request.cancelled()),

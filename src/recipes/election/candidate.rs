@@ -11,7 +11,8 @@ use super::event::ElectionEvent;
 use super::leadership::Leadership;
 use super::state::CandidateState;
 use crate::error::{Cause, Error, Result};
-use crate::wait::{Call, Mode, Wait, until_got};
+use crate::queue::request::{Call, Mode, until_got};
+use crate::recipes::wait::Wait;
 use zk_session::SessionState;
 use zk_session::unstable::Limit;
 use zk_session::world::thread::JoinHandle;
@@ -72,7 +73,7 @@ impl ZkCandidate {
     pub(super) fn start(campaign: Campaign) -> Result<Self> {
         let (op, path) = ("join", campaign.settings.path.clone());
         campaign.process().check(op, &path)?;
-        if campaign.settings.session.state() == SessionState::Closed {
+        if campaign.settings.core().state() == SessionState::Closed {
             return Err(Error::Closed { op, path });
         }
         let state = CandidateState::new(campaign);

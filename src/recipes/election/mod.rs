@@ -20,7 +20,7 @@ pub use self::event::ElectionEvent;
 pub use self::leadership::Leadership;
 use crate::error::Result;
 use crate::queue::Queue;
-use crate::queue::settings::Settings;
+use crate::queue::Settings;
 use crate::recipes::calls::{InQueue, contender_calls};
 use crate::recipes::settings::{LockBuilder, Recipe};
 use crate::session::ZkSession;

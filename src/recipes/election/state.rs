@@ -8,7 +8,7 @@ use super::event::{ElectionEvent, Events};
 use super::leadership::Leadership;
 use crate::error::{Error, LossReason, Result};
 use crate::queue::end_of_time;
-use crate::wait::{Call, Mode};
+use crate::queue::request::{Call, Mode};
 use zk_session::CancelToken;
 use zk_session::SessionState;
 use zk_session::unstable::{Ended, EventMask, Limit, Notifier, WatchRegistry};

@@ -8,13 +8,13 @@ use std::result::Result as StdResult;
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::queue::Settings;
 use crate::queue::name::NodeKey;
+use crate::queue::request::Mode;
 use crate::queue::request::until_done;
-use crate::queue::settings::Settings;
 use crate::queue::{
     Callbacks, HeldNode, NewNode, OnLoss, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, rule,
 };
-use crate::wait::Mode;
 use zk_session::Acl;
 use zk_session::unstable::{
     CallError, CreateMode, EventMask, Generation, Limit, NodeWatch, Notifier, Operation, Refused,

@@ -10,7 +10,7 @@ use crate::local::lock::Admission;
 use crate::local::queue::{LocalQueue, Wants};
 use crate::local::registry::SelfDeadlockDetector;
 use crate::local::registry::Shared;
-use crate::queue::settings::Settings;
+use crate::queue::Settings;
 use crate::queue::tally::{HoldTally, LockTally};
 use crate::queue::{Callbacks, Contender, EndBy, HeldNode, OnLoss, Release, Request, query};
 use crate::recipes::calls::Acquire;
@@ -67,7 +67,7 @@ impl ExclusiveHandle {
 
     /// The holder, if there is one; the nonce is left out of its data.
     pub(super) fn holders(&self) -> Result<Vec<Contender>> {
-        let (core, path) = (self.settings.session.core(), &self.shared.node);
+        let (core, path) = (self.settings.core(), &self.shared.node);
         // This limit is for the connection. The read has a limit of its own.
         let limit = Limit::after(self.settings.operation_timeout());
         query("holders", core, path, &limit, |generation, _| {

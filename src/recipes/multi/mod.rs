@@ -15,8 +15,9 @@ use std::time::Duration;
 pub use self::guard::ZkMultiGuard;
 pub use self::member::Member;
 use crate::error::{Error, Result};
+use crate::queue::request::{Call, Mode, until_got};
 use crate::recipes::calls::lock_calls;
-use crate::wait::{Call, Mode, Wait, until_got};
+use crate::recipes::wait::Wait;
 use zk_session::unstable::Limit;
 use zk_session::world::thread;
 

@@ -6,15 +6,15 @@ use super::permits::{self, Count, Permits};
 use crate::error::{Cause, Error, Result};
 use crate::local::lock::LocalLock;
 use crate::local::registry::Shared;
+use crate::queue::Settings;
 use crate::queue::name::Kind;
-use crate::queue::settings::Settings;
+use crate::queue::request::Mode;
 use crate::queue::snapshot::{Folder, snapshot};
 use crate::queue::tally::{HoldTally, LockStats, LockTally};
 use crate::queue::{Contender, EndBy, HeldNode, Queue, Release, Request, Stop, revoke_contender};
 use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
-use crate::session::ZkSession;
-use crate::wait::Mode;
+use zk_session::Session;
 use zk_session::unstable::Limit;
 use zk_session::world::Instant;
 use zk_session::world::atomic::{AtomicBool, Ordering};
@@ -63,7 +63,7 @@ impl SemaphoreHandle {
     /// be this user's number; from then on the server's counts.
     fn number(&self, op: &'static str, limit: &Limit<'_>) -> Result<u32> {
         let ours = self.settings.permits;
-        let theirs = self.shared.permits.number(op, self.settings.session.core(), ours, limit)?;
+        let theirs = self.shared.permits.number(op, self.settings.core(), ours, limit)?;
         // 0 is a pause: every client waits until the number is raised.
         if theirs != ours && theirs != 0 && !self.has_agreed.load(Ordering::Acquire) {
             return Err(Error::InconsistentPermits {
@@ -182,7 +182,7 @@ impl SemaphoreHandle {
         // noted before the request: if its answer is lost, the number may have changed, and this
         // handle must go on with the new one.
         self.has_agreed.store(true, Ordering::Release);
-        if self.shared.permits.set_number(self.settings.session.core(), permits, &limit)? {
+        if self.shared.permits.set_number(self.settings.core(), permits, &limit)? {
             return Ok(());
         }
         let reason = format!(
@@ -194,7 +194,7 @@ impl SemaphoreHandle {
 
     /// The holders of permits.
     pub(super) fn holders(&self) -> Result<Vec<Contender>> {
-        let (core, permits) = (self.settings.session.core(), &self.shared.permits);
+        let (core, permits) = (self.settings.core(), &self.shared.permits);
         let folder = Folder { dir: permits.dir(), choose: &all };
         let nodes = snapshot("holders", core, permits.count.path(), &[folder])?.pop();
         Ok(below(permits::FOLDER, permits.holders(nodes.unwrap_or_default())))
@@ -202,7 +202,7 @@ impl SemaphoreHandle {
 
     /// The holders of permits, and behind them the contenders for the mutex.
     pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
-        let (core, permits) = (self.settings.session.core(), &self.shared.permits);
+        let (core, permits) = (self.settings.core(), &self.shared.permits);
         let queue = &self.shared.local.queue;
         let waiting = |children: &[&str]| queue.choose(children, |_| ());
         let folders = [
@@ -218,7 +218,7 @@ impl SemaphoreHandle {
 
     /// Asks a contender to let go.
     pub(super) fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        let core = self.settings.session.core();
+        let core = self.settings.core();
         let name = &contender.name;
         if let Some(name) = name.strip_prefix("locks/") {
             return self.shared.local.queue.revoke(core, name);
@@ -290,7 +290,7 @@ impl Drop for Passage<'_> {
 /// The hold of a permit. It belongs to no thread, and outlives the semaphore object.
 struct PermitHold {
     /// A permit keeps its session open, and other recipes off its path.
-    session: ZkSession,
+    session: Session,
     _common: Shared<SharedSemaphore>,
     first: HeldNode,
     others: Vec<HeldNode>,

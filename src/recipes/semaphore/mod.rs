@@ -14,12 +14,12 @@ use std::sync::Arc;
 use self::lock::{ManyPermits, SemaphoreHandle};
 pub use self::mutex::{ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 use crate::error::{Error, Result};
-use crate::queue::settings::Settings;
+use crate::queue::Settings;
 use crate::recipes::calls::{Acquire, contender_calls, lock_calls};
 use crate::recipes::guard::guard;
 use crate::recipes::settings::{HandsOver, HasGuards, LockBuilder, Recipe};
+use crate::recipes::wait::Wait;
 use crate::session::ZkSession;
-use crate::wait::Wait;
 
 /// A counting semaphore over ZooKeeper: a limited number of permits, of which a thread can take one
 /// or several.

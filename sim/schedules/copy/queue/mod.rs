@@ -2,16 +2,33 @@
 
 pub mod held_node;
 pub mod name;
-pub mod tally;
 pub mod request;
 pub mod revoke_signal;
-pub mod settings;
+pub mod tally;
+
+use std::time::Duration;
 
 pub(crate) use self::held_node::{EndBy, HeldNode, HoldBounds, NewNode, OnLoss, Release};
 pub(crate) use self::request::{Callbacks, Request};
 use crate::error::Result;
+use crate::session::ZkSession;
+use zk_session::Core;
 use zk_session::generation::Removal;
 use zk_session::lease::node::NodeWatch;
+
+/// Those settings of a lock that matter inside one process.
+pub struct Settings {
+    pub session: ZkSession,
+    pub path: String,
+    pub hand_over: Duration,
+    pub keep: Duration,
+}
+
+impl Settings {
+    pub fn core(&self) -> &Core {
+        self.session.core()
+    }
+}
 
 pub struct Queue(String);
 

@@ -1,17 +1,48 @@
 //! Replaces the library's file: a request for a lock. Here no request to a server fails, no time ends
 //! in an outage, and nothing is counted.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use super::name::NodeKey;
-use super::settings::Settings;
+use super::Settings;
 use crate::error::{Cause, Error, Result};
 use zk_session::limit::Limit;
 use zk_session::Core;
 use zk_session::generation::CallError;
 use crate::queue::OnLoss;
-use crate::wait::{Call, Mode};
 use zk_session::world::Instant;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Try,
+    Pass,
+    Wait,
+}
+
+pub struct Call {
+    pub op: &'static str,
+    begun: Instant,
+    is_contended: Cell<bool>,
+}
+
+impl Call {
+    pub fn new(op: &'static str) -> Self {
+        Call { op, begun: Instant::now(), is_contended: Cell::new(false) }
+    }
+
+    pub fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    pub fn found_contention(&self) {
+        self.is_contended.set(true);
+    }
+
+    pub fn is_contended(&self) -> bool {
+        self.is_contended.get()
+    }
+}
 
 pub struct Request<'a> {
     pub call: &'a Call,
@@ -31,7 +62,7 @@ impl Callbacks<'static> {
 
 impl Request<'_> {
     pub fn core(&self) -> &Core {
-        self.settings.session.core()
+        self.settings.core()
     }
 
     pub fn cancelled(&self) -> Error {

@@ -9,12 +9,12 @@ use zk_session::clock::BootTime;
 use crate::local::lock::LocalLock;
 use zk_session::limit::Limit;
 use crate::queue::name::Kind;
-use crate::queue::settings::Settings;
+use crate::queue::Settings;
 use crate::queue::{EndBy, HeldNode, Queue, Request};
 use crate::session::ZkSession;
 use zk_session::generation::{Folder, Generation, SPAN};
 use crate::queue::HoldBounds;
-use crate::wait::{Call, Mode};
+use crate::queue::request::{Call, Mode};
 use zk_session::world::{HashSet, JoinHandle, advance, explore_up_to, spawn};
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -61,16 +61,16 @@ impl ZkSession {
         ZkSession(Arc::new(Core { current, nodes }))
     }
 
-    pub fn state(&self) -> SessionState {
-        SessionState::Connected
-    }
-
     pub fn core(&self) -> &Core {
         &self.0
     }
 }
 
 impl Core {
+    pub fn state(&self) -> SessionState {
+        SessionState::Connected
+    }
+
     pub fn outage_limit(&self, _begun: Instant) -> std::result::Result<Option<Instant>, Cause> {
         Ok(None)
     }

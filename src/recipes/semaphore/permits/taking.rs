@@ -13,10 +13,10 @@ use std::sync::Arc;
 use super::Permits;
 use crate::queue::ContenderNode;
 use crate::queue::name::{self, Layout};
+use crate::queue::request::Mode;
 use crate::queue::{
     Callbacks, HeldNode, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, rule,
 };
-use crate::wait::Mode;
 use zk_session::unstable::{
     CallError, CreateMode, EventMask, Generation, Notifier, Reply, WatchRegistry, create_contender,
 };

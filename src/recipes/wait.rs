@@ -1,10 +1,10 @@
 //! `Wait`: how long a call waits for a lock, as the program says it. Each recipe's `.._with` call
 //! takes it.
 
-use std::cell::Cell;
 use std::time::Duration;
 
 use crate::error::Result;
+use crate::queue::request::{Mode, until_got};
 use zk_session::CancelToken;
 use zk_session::unstable::Limit;
 use zk_session::world::Instant;
@@ -60,55 +60,6 @@ pub struct Wait {
     timeout: Option<Duration>,
     deadline: Option<Instant>,
     cancel: Option<CancelToken>,
-}
-
-/// Whether a request waits for the lock.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Leave at once if somebody is ahead.
-    Try,
-    /// Wait, for a caller that only tries. The request is for another lock that the caller must have
-    /// before the lock that it tries for.
-    Pass,
-    Wait,
-}
-
-/// One call of the program for a lock, as all its steps see it: the wait in this process, and the
-/// requests for this lock or for each member of a multi-lock.
-pub(crate) struct Call {
-    /// The name of the call, for its errors.
-    pub(crate) op: &'static str,
-    begun: Cell<Instant>,
-    is_contended: Cell<bool>,
-}
-
-impl Call {
-    /// A call that begins now.
-    pub(crate) fn new(op: &'static str) -> Self {
-        Call { op, begun: Cell::new(Instant::now()), is_contended: Cell::new(false) }
-    }
-
-    /// When it began or, if it is for several locks, when it took the last of those that it has. The
-    /// retry policy counts from here.
-    pub(crate) fn begun(&self) -> Instant {
-        self.begun.get()
-    }
-
-    /// The call has one of its locks, and goes on to the next.
-    pub(crate) fn has_one(&self) {
-        self.begun.set(Instant::now());
-    }
-
-    /// Somebody else was found ahead: an answer of a server has shown it, or another thread of this
-    /// process has it.
-    pub(crate) fn found_contention(&self) {
-        self.is_contended.set(true);
-    }
-
-    /// Whether somebody else was ahead at some moment of this call.
-    pub(crate) fn is_contended(&self) -> bool {
-        self.is_contended.get()
-    }
 }
 
 impl Wait {
@@ -197,16 +148,6 @@ impl Wait {
             return until_got(|| acquire(mode, limit)).map(Some);
         }
         acquire(mode, limit)
-    }
-}
-
-/// Calls `acquire` again until it returns a lock or an error. Even without a deadline a single call
-/// may return `None`, if one of its requests took too long while another contender was ahead.
-pub(crate) fn until_got<T>(acquire: impl Fn() -> Result<Option<T>>) -> Result<T> {
-    loop {
-        if let Some(got) = acquire()? {
-            return Ok(got);
-        }
     }
 }
 
