@@ -617,8 +617,8 @@ impl Core {
         };
         self.changes.notify(&(), true);
         let hosts = u32::try_from(self.ensemble.hosts.len()).unwrap_or(u32::MAX);
+        let noop = noop(self.chroot(), &new_uuid().to_string());
         let settings = MachineConfig {
-            timeout: config.session_timeout,
             attempt: operation_timeout(config.session_timeout)
                 .max(MIN_ATTEMPT)
                 .min(config.connect_timeout / hosts.saturating_add(1)),
@@ -627,7 +627,7 @@ impl Core {
             leader_serves: config.leader_serves,
             is_observed: self.tell.is_some(),
             after_data_loss: config.after_data_loss,
-            noop: noop(self.chroot(), &new_uuid().to_string()),
+            ..MachineConfig::new(config.session_timeout, noop)
         };
         let (supervisor, woken) = (self.supervisor.clone(), self.supervisor.clone());
         let of_core = OfCore {

@@ -319,16 +319,7 @@ mod tests {
         let poll = Poll::new().unwrap();
         let registry = poll.registry().try_clone().unwrap();
         let waker = Waker::new(&registry, Token(0)).unwrap();
-        let settings = MachineConfig {
-            timeout: Duration::from_secs(3600),
-            attempt: Duration::from_secs(600),
-            auth: Vec::new(),
-            tick: None,
-            leader_serves: true,
-            is_observed: false,
-            after_data_loss: None,
-            noop: "/no-op".into(),
-        };
+        let settings = MachineConfig::new(Duration::from_secs(3600), "/no-op".into());
         let connection = Connection::new(settings, waker, registry);
         let mut inner = connection.inner.lock();
         inner.socket = Some(socket.clone());

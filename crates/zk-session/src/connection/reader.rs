@@ -234,17 +234,7 @@ mod tests {
     }
 
     fn connect(server: &TestServer) -> Arc<Alone> {
-        let timeout = Duration::from_secs(30);
-        let config = MachineConfig {
-            timeout,
-            attempt: timeout / 6,
-            auth: Vec::new(),
-            tick: None,
-            leader_serves: true,
-            is_observed: false,
-            after_data_loss: None,
-            noop: "/no-op/none".into(),
-        };
+        let config = MachineConfig::new(Duration::from_secs(30), "/no-op/none".into());
         let hosts = ConnectString::parse(&server.connect_string()).unwrap().hosts;
         let dialling = Dialling { hosts, policy: RetryPolicy::default(), tls: None };
         let (alive, _) = crate::world::bounded(0);

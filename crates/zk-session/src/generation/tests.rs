@@ -529,16 +529,8 @@ fn the_epoch_of_a_connection_is_known_before_the_connection_is_reported() {
         let generation = of.get().and_then(Weak::upgrade);
         let _ = reported.try_send(generation.map(|generation| generation.epoch()));
     };
-    let config = MachineConfig {
-        timeout: Duration::from_secs(6),
-        attempt: Duration::from_secs(6),
-        auth: Vec::new(),
-        tick: None,
-        leader_serves: true,
-        is_observed: false,
-        after_data_loss: None,
-        noop: "no-op".into(),
-    };
+    let timeout = Duration::from_secs(6);
+    let config = MachineConfig { attempt: timeout, ..MachineConfig::new(timeout, "no-op".into()) };
     let of_core = OfCore {
         chroot: Chroot { path: String::new(), is_required: false },
         parents: Arc::default(),

@@ -70,6 +70,22 @@ pub(crate) struct MachineConfig {
     pub(crate) noop: String,
 }
 
+impl MachineConfig {
+    /// The settings of a session of which the application states nothing but its timeout.
+    pub(crate) fn new(timeout: Duration, noop: String) -> Self {
+        MachineConfig {
+            timeout,
+            attempt: timeout / 6,
+            auth: Vec::new(),
+            tick: None,
+            leader_serves: true,
+            is_observed: false,
+            after_data_loss: None,
+            noop,
+        }
+    }
+}
+
 /// The path of a node whose parent never exists: a delete of it is a write without an effect.
 ///
 /// No ACL can refuse it, since an absent parent has none: each server leaves the delete to the

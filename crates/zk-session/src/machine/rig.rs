@@ -57,14 +57,8 @@ impl Rig {
     pub(super) fn new(auth: &[(&str, &str)]) -> Self {
         let now = BootTime::now();
         let config = MachineConfig {
-            timeout: T,
-            attempt: T / 6,
             auth: auth.iter().map(|(s, c)| ((*s).into(), c.as_bytes().to_vec())).collect(),
-            tick: None,
-            leader_serves: true,
-            is_observed: false,
-            after_data_loss: None,
-            noop: NOOP.into(),
+            ..MachineConfig::new(T, NOOP.into())
         };
         Rig {
             machine: Machine::new(config, now),

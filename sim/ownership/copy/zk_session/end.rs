@@ -21,22 +21,10 @@ struct End {
 }
 
 pub(crate) fn new() -> Box<dyn Client> {
-    let machine = Machine::new(config(), BootTime::default());
+    let config = MachineConfig::new(Duration::from_millis(T), NOOP.into());
+    let machine = Machine::new(config, BootTime::default());
     let lease = LeaseState { timeout: Duration::ZERO, heard: None };
     Box::new(End { machine, lease, is_holder: false, next: None, said: Vec::new() })
-}
-
-fn config() -> MachineConfig {
-    MachineConfig {
-        timeout: Duration::from_millis(T),
-        attempt: Duration::from_millis(T / 6),
-        auth: Vec::new(),
-        tick: None,
-        leader_serves: true,
-        is_observed: false,
-        after_data_loss: None,
-        noop: NOOP.into(),
-    }
 }
 
 fn at(ms: u64) -> BootTime {
@@ -90,7 +78,7 @@ impl Client for End {
     fn copied(&self) -> Box<dyn Client> {
         let m = &self.machine;
         let machine = Machine {
-            config: config(),
+            config: MachineConfig::new(Duration::from_millis(T), NOOP.into()),
             phase: m.phase,
             session: m.session.clone(),
             ending: m.ending.clone(),
