@@ -23,7 +23,7 @@ fn play(scenario: &str, timeout: Duration, eager: bool, holder: Holder, acts: &[
     if let Some(address) = child() {
         return hold(&address);
     }
-    let setup = Setup { timeout, tick: ms(1000), eager };
+    let setup = Setup { timeout, tick: ms(1000), eager, leader_serves: true };
     let plan = Plan { setup, holder, follower: 0, rival_at_leader: true, acts: acts.to_vec() };
     let outcome = Members::start(setup).play(&plan, module_path!(), scenario);
     println!("{plan} {outcome}\n{}", outcome.seen);

@@ -10,8 +10,12 @@
 //! lease of its guard ended, if a guard was held after its node was removed, or if the holder and
 //! the rival held at once.
 use crate::support::{
-    Direction, Ensemble, Isolation, Raw, Server, contend::Over, process::Process, raw,
-    scene::session_of, until,
+    Direction, Ensemble, Isolation, Raw, Server,
+    contend::Over,
+    process::Process,
+    raw,
+    scene::{builder, session_of},
+    until,
 };
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use parking_lot::Mutex;
@@ -25,6 +29,8 @@ use std::{
 use zk_mutex::{Held, ZkMutex, ZkMutexGuard};
 
 const CHROOT: &str = "/app";
+/// What other clients make and delete all the time.
+const WRITTEN: &str = "/written";
 /// The pause between two checks of a guard.
 const LOOK: Duration = Duration::from_millis(1);
 /// The pause between two reports of the holder, in microseconds, unless its lease has grown.
@@ -41,6 +47,9 @@ pub struct Setup {
     pub tick: Duration,
     /// `enableEagerACLCheck`: a follower itself answers NoAuth.
     pub eager: bool,
+    /// The leader serves clients. If not (`leaderServes=no`), the holder's session states that, and
+    /// other clients write all the time: their writes renew its lease.
+    pub leader_serves: bool,
 }
 
 /// The work of the holder.
@@ -96,7 +105,7 @@ impl Plan {
             _ => 20,
         });
         let tick = timeout / if random.bool() { 2 } else { 10 };
-        let setup = Setup { timeout, tick, eager: random.bool() };
+        let mut setup = Setup { timeout, tick, eager: random.bool(), leader_serves: true };
         let holder = match random.u32(0..20) {
             0..=8 => Holder::Idle,
             9..=15 => Holder::OnWaking,
@@ -159,13 +168,10 @@ impl Plan {
             acts.push((over + healed, Act::Heal));
         }
         acts.sort_by_key(|(at, _)| *at);
-        Plan {
-            setup,
-            holder,
-            follower: random.usize(0..2),
-            rival_at_leader: random.u32(0..3) > 0,
-            acts,
-        }
+        let (follower, at_leader) = (random.usize(0..2), random.u32(0..3) > 0);
+        setup.leader_serves = random.bool();
+        let rival_at_leader = at_leader && setup.leader_serves;
+        Plan { setup, holder, follower, rival_at_leader, acts }
     }
 
     /// If the leader expires the holder, it has done so this long after the last action.
@@ -181,14 +187,15 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Setup { timeout, tick, eager } = self.setup;
+        let Setup { timeout, tick, eager, leader_serves } = self.setup;
         let holder =
             HOLDERS.iter().find(|(holder, _)| *holder == self.holder).map_or("", |(_, name)| name);
         let rival = if self.rival_at_leader { "leader" } else { "follower" };
         let (t, tick) = (timeout.as_millis(), tick.as_millis());
         write!(
             f,
-            "T={t} tick={tick} eager={eager} holder={holder} follower={} rival={rival} acts=",
+            "T={t} tick={tick} eager={eager} leader-serves={leader_serves} holder={holder} \
+             follower={} rival={rival} acts=",
             self.follower
         )?;
         for (i, (at, act)) in self.acts.iter().enumerate() {
@@ -267,7 +274,12 @@ pub fn hold(address: &str) {
     let var = |name: &str| env::var(name).expect("a round sets it");
     let timeout = Duration::from_millis(var("TIMEOUT").parse().unwrap());
     let holder = HOLDERS.iter().find(|(_, name)| *name == var("HOLDER")).unwrap().0;
-    let session = session_of(address, timeout);
+    let session = builder(address)
+        .session_timeout(timeout)
+        .connect_timeout(LIMIT)
+        .leader_serves(var("LEADER_SERVES") == "true")
+        .connect()
+        .unwrap();
     assert_eq!(session.timeout(), timeout);
     let mutex = ZkMutex::new(&session, &var("LOCK")).unwrap();
     let ready = || println!("ready");
@@ -429,6 +441,16 @@ fn note_removals(mut raw: Raw, removed: &Removed, stop: &AtomicBool) {
     }
 }
 
+/// Writes several times in each session timeout, so that each `sync` of the holder is followed by a
+/// write of somebody else.
+fn write_on(mut raw: Raw, timeout: Duration, stop: &AtomicBool) {
+    while !stop.load(SeqCst) {
+        raw.create(WRITTEN, b"", raw::PERSISTENT).unwrap();
+        raw.delete(WRITTEN).unwrap();
+        thread::sleep(timeout / 32);
+    }
+}
+
 /// Takes the lock again and again. With `keeps` it keeps the lock until the end of the round.
 fn contend(mutex: &ZkMutex, keeps: bool, stop: &AtomicBool) -> Vec<Span> {
     let mut spans = Vec::new();
@@ -456,7 +478,7 @@ fn contend(mutex: &ZkMutex, keeps: bool, stop: &AtomicBool) -> Vec<Span> {
 
 impl Members {
     pub fn start(setup: Setup) -> Members {
-        let Setup { timeout, tick, eager } = setup;
+        let Setup { timeout, tick, eager, leader_serves } = setup;
         let ticks = |time: Duration| time.as_millis() / tick.as_millis();
         let server = Server::real()
             .tick(tick)
@@ -466,8 +488,10 @@ impl Members {
             .set("syncLimit", ticks(timeout * 10))
             .set("initLimit", ticks(LIMIT))
             .property("zookeeper.enableEagerACLCheck", eager);
+        let server = if leader_serves { server } else { server.leader_serves_nobody() };
         let ensemble = Ensemble::start_with(3, server);
-        let mut raw = Raw::connect(&ensemble.member(ensemble.leader()).connect_string()).unwrap();
+        let first = ensemble.followers()[0];
+        let mut raw = Raw::connect(&ensemble.member(first).connect_string()).unwrap();
         raw.mkdirs(&format!("{CHROOT}/locks")).unwrap();
         raw.set_acl(CHROOT, 1 | 4).unwrap(); // read and create, not delete
         Members { ensemble, setup, rounds: AtomicUsize::new(0) }
@@ -482,22 +506,35 @@ impl Members {
         assert_eq!(plan.setup, self.setup);
         let leader = self.ensemble.leader();
         let follower = self.ensemble.followers()[plan.follower];
-        let rival_at = if plan.rival_at_leader { leader } else { 3 - leader - follower };
+        let other = 3 - leader - follower;
+        let rival_at = if plan.rival_at_leader { leader } else { other };
+        // A follower hears of a removal a little later than the leader does it.
+        let Setup { leader_serves, .. } = self.setup;
+        let watched_at = if leader_serves { leader } else { other };
         let at =
             |member: usize| format!("{}{CHROOT}", self.ensemble.member(member).connect_string());
         let path = format!("/locks/{}", self.rounds.fetch_add(1, SeqCst));
         let timeout = self.setup.timeout;
         let rivals = session_of(&at(rival_at), timeout);
         let rival = ZkMutex::new(&rivals, &path).unwrap();
-        let mut raw = Raw::connect(&at(leader)).unwrap();
+        let mut raw = Raw::connect(&at(watched_at)).unwrap();
         raw.watch_all_below(&format!("{CHROOT}{path}")).unwrap();
         let (stop, removed) = (&AtomicBool::new(false), &Removed::default());
         let (said, spans) = thread::scope(|scope| {
             let all = Over(stop);
             scope.spawn(move || note_removals(raw, removed, stop));
+            if !leader_serves {
+                let raw = Raw::connect(&self.ensemble.member(other).connect_string()).unwrap();
+                scope.spawn(move || write_on(raw, timeout, stop));
+            }
             let name = HOLDERS.iter().find(|(holder, _)| *holder == plan.holder).unwrap().1;
             let millis = timeout.as_millis().to_string();
-            let vars = [("TIMEOUT", millis.as_str()), ("HOLDER", name), ("LOCK", &path)];
+            let vars = [
+                ("TIMEOUT", millis.as_str()),
+                ("LEADER_SERVES", if leader_serves { "true" } else { "false" }),
+                ("HOLDER", name),
+                ("LOCK", &path),
+            ];
             let mut holder = Process::start(module, scenario, &at(follower), &vars);
             assert_eq!(holder.says(), "ready");
             let (begin, begins) = bounded(1);

@@ -8,7 +8,8 @@ use super::{Proxy, Scratch, Server, own_loopback, proxy::Traffic, server::Builde
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 const QUORUM_PORT: u16 = 2888;
@@ -36,6 +37,7 @@ struct Way {
 /// Members are counted from 0; ZooKeeper's own id of member i is i + 1. All members end on drop.
 pub struct Ensemble {
     members: Vec<Server>,
+    leader_serves: bool,
     ways: Vec<Way>,
 }
 
@@ -109,8 +111,27 @@ impl Ensemble {
             server.member().run()?;
             members.push(server);
         }
-        members.iter().try_for_each(|server| server.member().await_serving())?;
-        Ok(Ensemble { members, ways })
+        let ensemble = Ensemble { members, leader_serves: builder.leader_serves(), ways };
+        ensemble.await_serving()?;
+        Ok(ensemble)
+    }
+
+    /// Waits until all members serve clients, but for a leader that serves nobody.
+    fn await_serving(&self) -> Result<(), String> {
+        if self.leader_serves {
+            return self.members.iter().try_for_each(|server| server.member().await_serving());
+        }
+        let end = Instant::now() + ELECTION_LIMIT;
+        while self.followers().len() + 1 < self.size() {
+            if Instant::now() >= end {
+                return Err(format!(
+                    "no {} members follow after {ELECTION_LIMIT:?}",
+                    self.size() - 1
+                ));
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
     }
 
     pub fn size(&self) -> usize {
@@ -135,7 +156,7 @@ impl Ensemble {
         self.members.iter().for_each(Server::kill);
         let start = || {
             self.members.iter().try_for_each(|server| server.member().run())?;
-            self.members.iter().try_for_each(|server| server.member().await_serving())
+            self.await_serving()
         };
         start().unwrap_or_else(|why| panic!("{why}"));
     }
@@ -150,7 +171,13 @@ impl Ensemble {
     #[track_caller]
     pub fn leader(&self) -> usize {
         super::until("the ensemble has a leader", ELECTION_LIMIT, || {
-            self.with_mode("leader").first().copied()
+            if self.leader_serves {
+                return self.with_mode("leader").first().copied();
+            }
+            // It does not say that it leads. All others follow it.
+            let followers = self.followers();
+            let mut others = (0..self.size()).filter(|member| !followers.contains(member));
+            others.next().filter(|_| others.next().is_none())
         })
     }
 

@@ -14,6 +14,8 @@ use std::{
 use zk_test_server::TestServer;
 
 pub const CLIENT_PORT: u16 = 2181;
+/// The property of a server that says whether it serves clients while it leads.
+const LEADER_SERVES: &str = "zookeeper.leaderServes";
 /// Where a real server serves over TLS.
 #[cfg(feature = "tls")]
 pub const SECURE_PORT: u16 = 2281;
@@ -93,6 +95,15 @@ impl Builder {
     pub fn property(mut self, key: &str, value: impl ToString) -> Builder {
         self.properties.push((key.to_owned(), value.to_string()));
         self
+    }
+
+    /// The member of an ensemble that leads serves no clients.
+    pub fn leader_serves_nobody(self) -> Builder {
+        self.property(LEADER_SERVES, "no")
+    }
+
+    pub(super) fn leader_serves(&self) -> bool {
+        self.properties.iter().all(|(key, _)| key != LEADER_SERVES)
     }
 
     /// The pause between two checks for empty containers and expired nodes. Default: a day, so that
