@@ -18,6 +18,8 @@ use crate::server_host;
 #[derive(Clone)]
 pub struct Servers(Rc<RefCell<Inner>>);
 
+type OnExpired = Box<dyn Fn(i64, (Duration, Duration))>;
+
 struct Inner {
     ensemble: Ensemble,
     tick: Duration,
@@ -32,7 +34,7 @@ struct Inner {
     myself: Option<Servers>,
     /// Is called with each session that the leader expires, with the timeout by which the leader
     /// has counted, and with how long it has counted by this one.
-    on_expired: Option<Box<dyn Fn(i64, (Duration, Duration))>>,
+    on_expired: Option<OnExpired>,
     /// Is called with the changes from each version of the newest tree to the next.
     on_changed: Option<Box<dyn Fn(Vec<Change>)>>,
     /// Is called with each process that is connected to a server whose leader was replaced.
