@@ -30,6 +30,8 @@
 //!
 //! * [`which_lock`](guide::which_lock): which lock for which purpose.
 //! * [`guarantees`](guide::guarantees): what the locks promise, and what that assumes.
+//! * [`fencing`](guide::fencing): how a database or S3 refuses the write of a holder that comes too
+//!   late: the statements to copy.
 //! * [`faults`](guide::faults): what a holder and a waiter see of each fault.
 //! * [`forks`](guide::forks): what a program that forks has to know.
 //! * [`costs`](guide::costs): what each operation sends, and how fast it is.

@@ -6,6 +6,9 @@ pub mod which_lock {}
 #[doc = include_str!("guarantees.md")]
 pub mod guarantees {}
 
+#[doc = include_str!("fencing.md")]
+pub mod fencing {}
+
 #[doc = include_str!("faults.md")]
 pub mod faults {}
 

@@ -1,6 +1,6 @@
-# What run, mixed and fleet stand on: kazoo from PyPI, Curator from Debian or from the directory that
-# CURATOR_JARS names, and commands that end with their script. To be sourced in the project's root;
-# builds under ${CARGO_TARGET_DIR:-target}/clients.
+# What run, mixed, fleet and fences stand on: kazoo from PyPI, Curator from Debian or from the
+# directory that CURATOR_JARS names, and commands that end with their script. To be sourced in the
+# project's root; builds under ${CARGO_TARGET_DIR:-target}/clients.
 # shellcheck shell=bash
 
 KAZOO=2.11.0
