@@ -126,14 +126,14 @@ impl Service {
         let mut sweeps = 0;
         while !self.stop.is_cancelled() {
             match self.sweeping.lock_with(Wait::forever().cancelled_by(&self.stop)) {
-                Ok(Some(guard)) => {
+                Ok(guard) => {
                     info!("this host sweeps");
                     let lost = guard.lost();
                     while !self.stop.is_cancelled() && lost.wait(SWEEP).is_none() {
                         sweeps += 1;
                     }
                 }
-                Ok(None) | Err(Error::Cancelled { .. }) => {}
+                Err(Error::Cancelled { .. }) => {}
                 Err(error) if self.may_pass(&error) => warn!("no sweeping: {error}"),
                 Err(error) => return Err(error),
             }

@@ -8,8 +8,12 @@ pub use zk_session::{Cause, HostFailure, LossReason};
 /// The result of every operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation failed. Contention is never an error: if somebody else holds the lock, the call
-/// returns `Ok(None)`.
+/// Why an operation failed, or why a call did not get a lock.
+///
+/// That somebody else has the lock is an error too, as for `std::sync::Mutex::try_lock`, so that
+/// `if let Ok(guard) = mutex.try_lock()` and `?` go on only with the lock.
+/// [`is_contended`](Self::is_contended) tells it from a failure; it is never said of an outage.
+/// Who wants an `Option` of a guard writes [`.optional()?`](OptionalExt::optional).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -47,6 +51,18 @@ pub enum Error {
         /// The operation that failed.
         op: &'static str,
         /// The node. Its ACL or its parent's ACL does not allow the operation.
+        path: String,
+    },
+    /// Somebody else has the lock, or is ahead, and this call does not wait: `try_lock`, or a
+    /// timeout of zero. This call holds nothing.
+    WouldBlock {
+        /// The lock's path. Of a multi-lock, that of the member that somebody else has.
+        path: String,
+    },
+    /// The time of the call ended while somebody else had the lock or was ahead. This call holds
+    /// nothing.
+    TimedOut {
+        /// The lock's path. Of a multi-lock, that of the member that somebody else has.
         path: String,
     },
     /// ZooKeeper did not answer in time. It is unknown whether somebody holds the lock. The cause
@@ -137,6 +153,8 @@ impl Error {
     /// | [`Connect`](Self::Connect) | yes | try again after a pause; look at the hosts' reasons |
     /// | [`Auth`](Self::Auth) | no | correct the credentials |
     /// | [`NoAuth`](Self::NoAuth) | no | correct the credentials or the ACL |
+    /// | [`WouldBlock`](Self::WouldBlock) | yes | do something else and try again after a pause, or wait: `lock`, `lock_timeout` |
+    /// | [`TimedOut`](Self::TimedOut) | yes | try again after a pause, or wait longer. A call with a fixed deadline ([`Wait::until`](crate::Wait::until)) needs a new one |
     /// | [`Unavailable`](Self::Unavailable) | yes | try again after a pause. A call with a fixed deadline ([`Wait::until`](crate::Wait::until)) needs a new one: after its deadline the same call never succeeds |
     /// | [`Lost`](Self::Lost) | no | stop what the lock protects, drop its guards; then lock again |
     /// | [`WouldDeadlock`](Self::WouldDeadlock) | no | correct the program |
@@ -173,9 +191,16 @@ impl Error {
     /// ```
     pub fn is_transient(&self) -> bool {
         match self {
+            Error::WouldBlock { .. } | Error::TimedOut { .. } => true,
             Error::Several { failures } => failures.iter().all(Error::is_transient),
             other => other.of_session().is_some_and(|e| e.is_transient()),
         }
+    }
+
+    /// Whether the call did not get the lock because somebody else has it, or is ahead:
+    /// [`WouldBlock`](Self::WouldBlock) or [`TimedOut`](Self::TimedOut). False of every failure.
+    pub fn is_contended(&self) -> bool {
+        matches!(self, Error::WouldBlock { .. } | Error::TimedOut { .. })
     }
 
     /// The same error as a session has it; `None` if only locks have it.
@@ -201,7 +226,9 @@ impl Error {
             Error::Server { op, path: at, code } => {
                 Of::Server { op, path: path(at), code: code.clone() }
             }
-            Error::Lost { .. }
+            Error::WouldBlock { .. }
+            | Error::TimedOut { .. }
+            | Error::Lost { .. }
             | Error::WouldDeadlock { .. }
             | Error::InconsistentPermits { .. }
             | Error::Several { .. } => return None,
@@ -239,6 +266,13 @@ impl From<zk_session::Error> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Error::WouldBlock { path } => {
+                write!(f, "{path}: somebody else has the lock; try again later, or wait for it")
+            }
+            Error::TimedOut { path } => write!(
+                f,
+                "{path}: somebody else had the lock until the time of the call ended; try again later, or wait longer"
+            ),
             // This says nothing bad of ZooKeeper: the time may have been short.
             Error::Unavailable { op, path, cause: cause @ Cause::Deadline } => {
                 write!(f, "{op} {path}: {cause}; it is unknown who holds the lock, try again later")
@@ -271,6 +305,41 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// `.optional()` of the result of a call for a lock.
+///
+/// ```no_run
+/// # fn main() -> zk_mutex::Result<()> {
+/// use zk_mutex::{OptionalExt, ZkMutex, ZkSession};
+///
+/// let session = ZkSession::connect("127.0.0.1:2181")?;
+/// let mutex = ZkMutex::new(&session, "/locks/nightly")?;
+/// match mutex.try_lock().optional()? {
+///     Some(guard) => println!("we have it: {guard:?}"),
+///     None => println!("somebody else has it"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub trait OptionalExt<T> {
+    /// `None` in place of an error that [is contended](Error::is_contended): somebody else has the
+    /// lock. So what is `None` is not locked.
+    ///
+    /// # Errors
+    ///
+    /// Each other error of the call.
+    fn optional(self) -> Result<Option<T>>;
+}
+
+impl<T> OptionalExt<T> for Result<T> {
+    fn optional(self) -> Result<Option<T>> {
+        match self {
+            Ok(got) => Ok(Some(got)),
+            Err(e) if e.is_contended() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,6 +356,8 @@ mod tests {
             Error::Connect { hosts: Vec::new(), waited: Duration::ZERO },
             Error::Auth { op, path: path.clone() },
             Error::NoAuth { op, path: path.clone() },
+            Error::WouldBlock { path: path.clone() },
+            Error::TimedOut { path: path.clone() },
             unavailable(Cause::Deadline),
             unavailable(Cause::ConnectionLost),
             unavailable(Cause::Outage(Vec::new())),
@@ -338,6 +409,17 @@ mod tests {
                 _ => assert!(is(true) && is(false), "{name}: {answers:?}"),
             }
         }
+    }
+
+    #[test]
+    fn only_contention_is_no_lock_and_no_failure() {
+        for error in one_of_each() {
+            let is_contended = ["WouldBlock", "TimedOut"].contains(&variant(&error).as_str());
+            assert_eq!(error.is_contended(), is_contended, "{error:?}");
+            let optional = Err::<(), _>(error.clone()).optional();
+            assert_eq!(optional, if is_contended { Ok(None) } else { Err(error) });
+        }
+        assert_eq!(Ok::<_, Error>(7).optional(), Ok(Some(7)));
     }
 
     #[test]

@@ -51,8 +51,10 @@
 //!   and what this assumes of the servers.
 //! * **The holder is told.** The signal [`lost`](Held::lost) becomes ready when the lock is lost,
 //!   at the latest when the lease ends.
-//! * **Deadlines hold**, even if the network swallows everything. `Ok(None)` always means that
-//!   somebody else was ahead; an outage is [`Error::Unavailable`].
+//! * **Deadlines hold**, even if the network swallows everything.
+//! * **What was not locked does not look locked.** If somebody else has the lock, a call that tries
+//!   or has a deadline gives [`Error::WouldBlock`] or [`Error::TimedOut`], and never a value that
+//!   `if let Ok(..)` or `?` take for a lock. An outage is [`Error::Unavailable`].
 //! * **No orphans.** A node of ours that is no longer needed is deleted for sure, even if a reply
 //!   was lost.
 //! * **Fair.** First come, first served; a release wakes only the contenders whose turn it is. (A
@@ -118,7 +120,7 @@ mod session;
 /// The channels crate, in the version of the `Receiver`s that this crate gives out. With its
 /// `select!` a program waits for a [`LostSignal`] and for its own channels at once.
 pub use crossbeam_channel;
-pub use error::{Cause, Error, HostFailure, LossReason, Result};
+pub use error::{Cause, Error, HostFailure, LossReason, OptionalExt, Result};
 pub use fencing::FencingToken;
 #[cfg(feature = "metrics")]
 pub use metrics::MetricsObserver;

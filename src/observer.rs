@@ -173,7 +173,9 @@ impl LockLabel {
 pub enum WaitOutcome {
     /// The call has the lock. A hold begins.
     Acquired,
-    /// Others had the lock for as long as the call could wait: it returned `None`.
+    /// Others had the lock for as long as the call could wait: it returned
+    /// [`Error::TimedOut`](crate::Error::TimedOut) or
+    /// [`Error::WouldBlock`](crate::Error::WouldBlock).
     TimedOut,
     /// The call returned [`Error::Cancelled`](crate::Error::Cancelled).
     Cancelled,

@@ -81,14 +81,15 @@ pub(crate) trait Acquire: Send + Sync {
     }
 
     #[inline]
-    fn lock_with(&self, wait: &Wait) -> Result<Option<Held>> {
+    fn lock_with(&self, wait: &Wait) -> Result<Held> {
         self.check_process()?;
         if let Some(held) = self.again() {
-            return Ok(Some(held));
+            return Ok(held);
         }
         let call = Call::new(self.op());
         wait.acquire(
             || self.settings().operation_timeout(),
+            || self.settings().path.clone(),
             |mode, limit| self.acquire(&call, mode, limit),
         )
     }
@@ -228,39 +229,44 @@ macro_rules! lock_calls {
             ///
             /// # Errors
             ///
-            #[doc = concat!("As [`", stringify!($call), "`](Self::", stringify!($call), ");")]
+            /// [`Error::WouldBlock`](crate::Error::WouldBlock) when somebody else has it;
+            /// [`.optional()?`](crate::OptionalExt::optional) makes that a `None`. Otherwise
+            #[doc = concat!("as [`", stringify!($call), "`](Self::", stringify!($call), ");")]
             /// [`Error::Unavailable`](crate::Error::Unavailable) at once when there is no connection,
             /// and when ZooKeeper does not answer within a sixth of the session timeout.
             #[must_use = concat!("if unused ", $unused)]
-            pub fn $try(&self) -> crate::Result<Option<$guard>> {
+            pub fn $try(&self) -> crate::Result<$guard> {
                 self.$timeout(std::time::Duration::ZERO)
             }
 
-            #[doc = concat!("Waits for ", $what, " for `timeout` at most, and gives `None` if the")]
-            /// time passed while somebody else was ahead. In that case this call holds nothing, and
-            /// its node is deleted, or about to be deleted. In an outage the call waits for all of
-            /// its time, however long that is, and takes the lock if a server comes back in time.
+            #[doc = concat!("Waits for ", $what, " for `timeout` at most. In an outage the call waits")]
+            /// for all of its time, however long that is, and takes the lock if a server comes back
+            /// in time.
             ///
             /// # Errors
             ///
-            #[doc = concat!("As [`", stringify!($call), "`](Self::", stringify!($call), ");")]
-            /// [`Error::Unavailable`](crate::Error::Unavailable) when the time ran out in an
-            /// outage, or before the server answered. So `None` always means that somebody else was
+            /// * [`Error::TimedOut`](crate::Error::TimedOut) if the time passed while somebody else
+            ///   was ahead. This call holds nothing then, and its node is deleted, or about to be
+            ///   deleted. [`.optional()?`](crate::OptionalExt::optional) makes it a `None`.
+            /// * [`Error::Unavailable`](crate::Error::Unavailable) when the time ran out in an
+            ///   outage, or before the server answered. A timeout that is too short for the round
+            ///   trips of this call mostly gives this error.
+            #[doc = concat!("* Otherwise as [`", stringify!($call), "`](Self::", stringify!($call), ").")]
+            ///
             #[doc = concat!(
-                "ahead. A timeout of zero is [`", stringify!($try), "`](Self::", stringify!($try), "),"
+                "A timeout of zero is [`", stringify!($try), "`](Self::", stringify!($try), "),"
             )]
-            /// which waits for the server's answer. Any other timeout that is too short for the
-            /// round trips of this call mostly gives this error.
+            /// which waits for the server's answer, and gives
+            /// [`Error::WouldBlock`](crate::Error::WouldBlock) in place of `TimedOut`.
             $(#[$timeout_doc])*
             #[must_use = concat!("if unused ", $unused)]
-            pub fn $timeout(&self, timeout: std::time::Duration) -> crate::Result<Option<$guard>> {
+            pub fn $timeout(&self, timeout: std::time::Duration) -> crate::Result<$guard> {
                 self.$with(crate::Wait::timeout(timeout))
             }
 
             #[doc = concat!("Waits for ", $what, " for as long as `wait` says: a timeout, a deadline")]
-            /// and a cancel token, or any of these. Gives `None` as
-            #[doc = concat!("[`", stringify!($timeout), "`](Self::", stringify!($timeout), ") does.")]
-            /// A wait that has neither a timeout nor a deadline never gives `None`.
+            /// and a cancel token, or any of these. A wait that has neither a timeout nor a deadline
+            /// never ends because of others.
             ///
             /// # Errors
             ///
@@ -268,9 +274,9 @@ macro_rules! lock_calls {
             /// and [`Error::Cancelled`](crate::Error::Cancelled) when the token is cancelled.
             $(#[$with_doc])*
             #[must_use = concat!("if unused ", $unused)]
-            pub fn $with(&self, wait: crate::Wait) -> crate::Result<Option<$guard>> {
+            pub fn $with(&self, wait: crate::Wait) -> crate::Result<$guard> {
                 let $this = self;
-                Ok($way.lock_with(&wait)?.map($make))
+                $way.lock_with(&wait).map($make)
             }
         }
     };

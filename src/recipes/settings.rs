@@ -324,8 +324,8 @@ impl<L: Keeps> LockBuilder<L> {
     ///   is held.
     /// * If another process waits for the lock, the node is deleted at once or, if a guard lives,
     ///   when that guard is released. The node is also deleted after a reconnection.
-    /// * If another process only calls [`try_lock`](crate::ZkMutex::try_lock), it gets `None`. It
-    ///   makes no node, so this process does not notice it, and keeps the node.
+    /// * If another process only calls [`try_lock`](crate::ZkMutex::try_lock), it finds the
+    ///   lock taken. It makes no node, so this process does not notice it, and keeps the node.
     /// * If this process dies, others wait until the server expires its session, up to the session
     ///   timeout, even if no guard lived.
     ///

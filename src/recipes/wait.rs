@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::queue::request::{Mode, until_got};
 use zk_session::CancelToken;
 use zk_session::unstable::Limit;
@@ -22,7 +22,7 @@ use zk_session::world::Instant;
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
 /// use std::time::{Duration, Instant};
-/// use zk_mutex::{CancelToken, Wait, ZkMutex, ZkSession};
+/// use zk_mutex::{CancelToken, Error, Wait, ZkMutex, ZkSession};
 ///
 /// let session = ZkSession::connect("127.0.0.1:2181")?;
 /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
@@ -30,9 +30,9 @@ use zk_session::world::Instant;
 /// let shift_ends = Instant::now() + Duration::from_secs(3600);
 /// let wait = Wait::timeout(Duration::from_secs(5)).or_until(shift_ends).cancelled_by(&stop);
 /// match mutex.lock_with(wait) {
-///     Ok(Some(guard)) => println!("got it: {guard:?}"),
-///     Ok(None) => println!("somebody else held it for 5 s, or until the shift ended"),
-///     Err(zk_mutex::Error::Cancelled { .. }) => println!("stopped"),
+///     Ok(guard) => println!("got it: {guard:?}"),
+///     Err(Error::TimedOut { .. }) => println!("others had it for 5 s, or until the shift ended"),
+///     Err(Error::Cancelled { .. }) => println!("stopped"),
 ///     Err(e) => return Err(e), // an outage, for instance
 /// }
 /// # Ok(())
@@ -41,8 +41,10 @@ use zk_session::world::Instant;
 ///
 /// # What the call returns
 ///
-/// * `Ok(None)` when the timeout or the deadline passed and the call has found somebody else ahead:
-///   in a server's answer, or in this process. A wait that has neither never gives `None`.
+/// * [`Error::TimedOut`](crate::Error::TimedOut) when the timeout or the deadline passed and the
+///   call has found somebody else ahead: in a server's answer, or in this process. A wait that has
+///   neither never gives it. With a timeout of zero this is
+///   [`Error::WouldBlock`](crate::Error::WouldBlock).
 /// * [`Error::Unavailable`](crate::Error::Unavailable) when the timeout or the deadline passed in
 ///   an outage, or before a server had answered. A wait that has neither gives this error too, when
 ///   an outage lasts longer than the session's [`RetryPolicy`](crate::RetryPolicy) allows. With a
@@ -89,9 +91,10 @@ impl Wait {
     /// Waits until this point in time at most. If it is in the past, the call sends nothing and
     /// ends at once, with what this process knows:
     ///
-    /// * `Ok(Some(..))` if this thread holds the lock already, if the node of a mutex was
+    /// * `Ok(..)` if this thread holds the lock already, if the node of a mutex was
     ///   [kept](crate::LockBuilder::keep) and no thread has it, or if the candidate leads.
-    /// * `Ok(None)` if another thread of this process holds the lock or is ahead.
+    /// * [`Error::TimedOut`](crate::Error::TimedOut) if another thread of this process holds the
+    ///   lock or is ahead.
     /// * Otherwise [`Error::Unavailable`](crate::Error::Unavailable), also for a candidate that does
     ///   not lead: whether another one leads now, only a server can say.
     ///
@@ -132,12 +135,13 @@ impl Wait {
     }
 
     /// Asks for a lock by `acquire`, for as long as this says. `operation_timeout` bounds a call
-    /// that asks once.
+    /// that asks once. `path` is the lock that somebody else has, if `acquire` gives `None`.
     pub(crate) fn acquire<T>(
         &self,
         operation_timeout: impl FnOnce() -> Duration,
+        path: impl FnOnce() -> String,
         acquire: impl Fn(Mode, Limit<'_>) -> Result<Option<T>>,
-    ) -> Result<Option<T>> {
+    ) -> Result<T> {
         let limit = Limit::new(self.deadline, self.cancel.as_ref());
         let (mode, limit) = match self.timeout {
             Some(Duration::ZERO) => (Mode::Try, limit.or_after(operation_timeout())),
@@ -145,9 +149,12 @@ impl Wait {
             None => (Mode::Wait, limit),
         };
         if limit.left().is_none() {
-            return until_got(|| acquire(mode, limit)).map(Some);
+            return until_got(|| acquire(mode, limit));
         }
-        acquire(mode, limit)
+        acquire(mode, limit)?.ok_or_else(|| match mode {
+            Mode::Try => Error::WouldBlock { path: path() },
+            Mode::Wait | Mode::Pass => Error::TimedOut { path: path() },
+        })
     }
 }
 
@@ -158,11 +165,12 @@ mod tests {
     fn acquired_with(wait: &Wait) -> (bool, bool, bool) {
         let seen = wait.acquire(
             || Duration::from_secs(9),
+            String::new,
             |mode, limit| {
                 Ok(Some((mode == Mode::Try, limit.left().is_some(), limit.is_cancelled())))
             },
         );
-        seen.unwrap().unwrap()
+        seen.unwrap()
     }
 
     #[test]
@@ -177,7 +185,9 @@ mod tests {
     #[test]
     fn the_earliest_of_timeout_and_deadline_counts() {
         let hour = Duration::from_secs(3600);
-        let left = |wait: Wait| wait.acquire(|| hour, |_, limit| Ok(limit.left())).unwrap();
+        let left = |wait: Wait| {
+            wait.acquire(|| hour, String::new, |_, limit| Ok(Some(limit.left()))).unwrap()
+        };
         let now = Instant::now();
         assert_eq!(left(Wait::forever().or_until(now + hour).or_until(now)), Some(Duration::ZERO));
         assert_eq!(left(Wait::timeout(hour).or_until(now)), Some(Duration::ZERO));
@@ -209,11 +219,15 @@ mod tests {
             calls.set(calls.get() + 1);
             Ok((calls.get() == 3).then_some(()))
         };
-        assert_eq!(Wait::forever().acquire(Duration::default, acquire), Ok(Some(())));
-        calls.set(0);
-        assert_eq!(
-            Wait::timeout(Duration::from_secs(1)).acquire(Duration::default, acquire),
-            Ok(None)
-        );
+        let path = || "/l".to_owned();
+        assert_eq!(Wait::forever().acquire(Duration::default, path, acquire), Ok(()));
+        for (timeout, error) in [
+            (Duration::from_secs(1), Error::TimedOut { path: path() }),
+            (Duration::ZERO, Error::WouldBlock { path: path() }),
+        ] {
+            calls.set(0);
+            let got = Wait::timeout(timeout).acquire(Duration::default, path, acquire);
+            assert_eq!(got, Err(error));
+        }
     }
 }

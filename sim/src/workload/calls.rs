@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use zk_mutex_simulated::{
-    CancelToken, Leadership, Result, Wait as Face, ZkCandidate, ZkExclusiveGuard, ZkExclusiveLock,
-    ZkMultiGuard, ZkMultiLock, ZkMutex, ZkMutexGuard, ZkPermit, ZkReadGuard, ZkRwLock, ZkSemaphore,
-    ZkSemaphoreMutex, ZkSemaphoreMutexGuard, ZkWriteGuard,
+    CancelToken, Leadership, OptionalExt, Result, Wait as Face, ZkCandidate, ZkExclusiveGuard,
+    ZkExclusiveLock, ZkMultiGuard, ZkMultiLock, ZkMutex, ZkMutexGuard, ZkPermit, ZkReadGuard,
+    ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard, ZkWriteGuard,
 };
 
 /// How long a call waits.
@@ -28,8 +28,9 @@ macro_rules! call {
             Wait::Try => $lock.$try(),
             Wait::Timeout(limit) => $lock.$timeout(*limit),
             Wait::Cancelled(token) => $lock.$with(Face::forever().cancelled_by(token)),
-            Wait::Forever => $lock.$forever().map(Some),
+            Wait::Forever => $lock.$forever(),
         }
+        .optional()
     };
 }
 
@@ -50,9 +51,9 @@ pub fn permits(lock: &ZkSemaphore, number: u32, wait: &Wait) -> Result<Option<Zk
         Wait::Try => Face::timeout(Duration::ZERO),
         Wait::Timeout(limit) => Face::timeout(*limit),
         Wait::Cancelled(token) => Face::forever().cancelled_by(token),
-        Wait::Forever => return lock.acquire_many(number).map(Some),
+        Wait::Forever => return lock.acquire_many(number).optional(),
     };
-    lock.acquire_many_with(number, wait)
+    lock.acquire_many_with(number, wait).optional()
 }
 
 pub fn semaphore_mutex(
@@ -75,6 +76,7 @@ pub fn leadership(candidate: &ZkCandidate, wait: &Wait) -> Result<Option<Leaders
         Wait::Try => candidate.wait_leader_timeout(Duration::ZERO),
         Wait::Timeout(limit) => candidate.wait_leader_timeout(*limit),
         Wait::Cancelled(token) => candidate.wait_leader_with(Face::forever().cancelled_by(token)),
-        Wait::Forever => candidate.wait_leader().map(Some),
+        Wait::Forever => candidate.wait_leader(),
     }
+    .optional()
 }

@@ -29,8 +29,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zk_mutex_simulated::observed::{self, Kept};
 use zk_mutex_simulated::{
-    Acl, Contender, Error, Result, RetryPolicy, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMutex,
-    ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    Acl, Contender, Error, OptionalExt, Result, RetryPolicy, WaitStrategy, ZkElection,
+    ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 use zk_sim_runtime::library::{Instant, thread};
 use zk_sim_runtime::{Call, Rng, call_begins, fail};
@@ -463,7 +463,7 @@ fn ask_in_vain(job: &Job, shared: &Shared, session: &ZkSession) {
     while !shared.is_over.load(Ordering::Relaxed) {
         thread::sleep(between(&mut rng, Duration::from_millis(1), job.session_timeout / 4));
         shared.observer.calls();
-        let outcome = mutex.try_lock();
+        let outcome = mutex.try_lock().optional();
         shared.observer.calls();
         match outcome {
             Err(e) => log::debug!("refused: {e}"),
@@ -488,7 +488,7 @@ fn hold_undeletable(job: &Job, shared: &Shared, session: &ZkSession) {
     while !shared.is_over.load(Ordering::Relaxed) {
         let path = &paths[rng.usize(..paths.len())];
         shared.observer.calls();
-        let taken = ZkMutex::new(session, path).and_then(|mutex| mutex.try_lock());
+        let taken = ZkMutex::new(session, path).and_then(|mutex| mutex.try_lock().optional());
         shared.observer.calls();
         let lasts = match taken {
             Ok(Some(guard)) => {

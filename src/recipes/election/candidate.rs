@@ -47,9 +47,10 @@ const WAIT_LEADER: &str = "wait_leader";
 ///
 /// let session = ZkSession::connect("127.0.0.1:2181")?;
 /// let candidate = ZkElection::new(&session, "/elections/billing")?.join()?;
-/// match candidate.wait_leader_timeout(Duration::from_secs(5))? {
-///     Some(leadership) => println!("we lead, token {}", leadership.fencing_token()),
-///     None => println!("somebody else leads"),
+/// match candidate.wait_leader_timeout(Duration::from_secs(5)) {
+///     Ok(leadership) => println!("we lead, token {}", leadership.fencing_token()),
+///     Err(e) if e.is_contended() => println!("somebody else leads"),
+///     Err(e) => return Err(e), // an outage, for instance
 /// }
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| {
@@ -127,32 +128,37 @@ impl ZkCandidate {
         until_got(|| self.state.wait(&call, Mode::Wait, &Limit::NONE))
     }
 
-    /// Waits until this candidate leads for `timeout` at most, and gives `None` if another
-    /// candidate was ahead. The candidate goes on. With a timeout of zero the call waits until a
-    /// server has said who leads, for a sixth of the session timeout at most, and not at all
-    /// without a connection.
+    /// Waits until this candidate leads, for `timeout` at most. The candidate goes on. With a timeout
+    /// of zero the call waits until a server has said who leads, for a sixth of the session timeout
+    /// at most, and not at all without a connection.
     ///
     /// # Errors
     ///
-    /// As [`wait_leader`](Self::wait_leader); [`Error::Unavailable`](crate::Error::Unavailable)
-    /// when the time ran out in an outage, or before a server said who leads.
-    pub fn wait_leader_timeout(&self, timeout: Duration) -> Result<Option<Leadership>> {
+    /// * [`Error::TimedOut`](crate::Error::TimedOut) when the time ended while another candidate was
+    ///   ahead; [`Error::WouldBlock`](crate::Error::WouldBlock) if the timeout is zero.
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when the time ran out in an outage, or
+    ///   before a server said who leads.
+    /// * Otherwise as [`wait_leader`](Self::wait_leader).
+    pub fn wait_leader_timeout(&self, timeout: Duration) -> Result<Leadership> {
         self.wait_leader_with(Wait::timeout(timeout))
     }
 
     /// Waits until this candidate leads for as long as `wait` says: a timeout, a deadline and a
-    /// cancel token, or any of these. Gives `None` if another candidate was ahead, as
-    /// [`wait_leader_timeout`](Self::wait_leader_timeout) does. A wait that has neither a timeout
-    /// nor a deadline never gives `None`. The candidate goes on.
+    /// cancel token, or any of these. A wait that has neither a timeout nor a deadline never ends
+    /// because of others. The candidate goes on.
     ///
     /// # Errors
     ///
     /// As [`wait_leader_timeout`](Self::wait_leader_timeout), and
     /// [`Error::Cancelled`](crate::Error::Cancelled) when the token is cancelled.
-    pub fn wait_leader_with(&self, wait: Wait) -> Result<Option<Leadership>> {
-        let operation_timeout = || self.state.campaign.settings.core().operation_timeout();
+    pub fn wait_leader_with(&self, wait: Wait) -> Result<Leadership> {
+        let settings = &self.state.campaign.settings;
         let call = Call::new(WAIT_LEADER);
-        wait.acquire(operation_timeout, |mode, limit| self.state.wait(&call, mode, &limit))
+        wait.acquire(
+            || settings.core().operation_timeout(),
+            || settings.path.clone(),
+            |mode, limit| self.state.wait(&call, mode, &limit),
+        )
     }
 
     /// The events of this candidate, from when it joined.

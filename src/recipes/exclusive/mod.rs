@@ -34,7 +34,7 @@ use crate::recipes::guard::guard;
 ///
 /// let session = ZkSession::connect("127.0.0.1:2181")?;
 /// let lock = ZkExclusiveLock::new(&session, "/locks/import")?;
-/// if let Some(guard) = lock.try_lock()? {
+/// if let Ok(guard) = lock.try_lock() {
 ///     // Locked here, unlocked there.
 ///     std::thread::spawn(move || {
 ///         println!("importing under {}", guard.fencing_token()); // the store refuses an older token
@@ -126,9 +126,9 @@ lock_calls! {
     ///   let us read.
     ;
 
-    /// Takes the lock if it is free, and gives `None` if somebody else has it. In that case the
-    /// call costs one write, or nothing if another thread of this process has the lock or waits for
-    /// it. If a node of ours is being deleted, the call waits for that.
+    /// Takes the lock if it is free. If somebody else has it, the call costs one write, or nothing
+    /// if another thread of this process has the lock or waits for it. If a node of ours is being
+    /// deleted, the call waits for that.
     try_lock;
 }
 

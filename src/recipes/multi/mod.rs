@@ -8,6 +8,7 @@ mod guard;
 mod member;
 mod order;
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,12 +39,11 @@ use zk_session::world::thread;
 /// let rates = ZkRwLock::new(&session, "/locks/rates")?;
 ///
 /// let transfer = ZkMultiLock::new([Member::from(&from), Member::from(&to), Member::read(&rates)])?;
-/// if let Some(guard) = transfer.lock_timeout(Duration::from_secs(5))? {
-///     let tokens = guard.fencing_tokens(); // of 17, of 4, of the rates
-///     println!("moving money under {tokens:?}");
-///     guard.check()?; // all are still held
-///     guard.unlock()?; // all at once
-/// }
+/// let guard = transfer.lock_timeout(Duration::from_secs(5))?;
+/// let tokens = guard.fencing_tokens(); // of 17, of 4, of the rates
+/// println!("moving money under {tokens:?}");
+/// guard.check()?; // all are still held
+/// guard.unlock()?; // all at once
 /// # Ok(())
 /// # }
 /// ```
@@ -142,25 +142,35 @@ lock_calls! {
     ///   [`ZkSemaphore::acquire_many`](crate::ZkSemaphore::acquire_many) says.
     ;
 
-    /// Takes all members if all are free, and gives `None` if somebody else has one of them. In
-    /// that case no member is held. The shortest of the sessions' timeouts counts.
+    /// Takes all members if all are free. If somebody else has one of them, no member is held. The
+    /// shortest of the sessions' timeouts counts.
     try_lock;
 }
 
 impl Set {
     fn lock(&self) -> Result<ZkMultiGuard> {
         let call = Call::new("lock");
-        until_got(|| self.acquire(&call, Mode::Wait, Limit::NONE))
+        until_got(|| self.acquire(&call, Mode::Wait, Limit::NONE, &Cell::new(0)))
     }
 
-    fn lock_with(&self, wait: &Wait) -> Result<Option<ZkMultiGuard>> {
-        let call = Call::new("lock");
-        wait.acquire(|| self.operation_timeout(), |mode, limit| self.acquire(&call, mode, limit))
+    fn lock_with(&self, wait: &Wait) -> Result<ZkMultiGuard> {
+        let (call, behind) = (Call::new("lock"), Cell::new(0));
+        wait.acquire(
+            || self.operation_timeout(),
+            || self.members[behind.get()].path().to_owned(),
+            |mode, limit| self.acquire(&call, mode, limit, &behind),
+        )
     }
 
     /// Takes one member after the other. If the call ends before it has all of them, it drops, and
-    /// so releases, those that it has.
-    fn acquire(&self, call: &Call, mode: Mode, limit: Limit<'_>) -> Result<Option<ZkMultiGuard>> {
+    /// so releases, those that it has. If it gives `None`, somebody else has the member `behind`.
+    fn acquire(
+        &self,
+        call: &Call,
+        mode: Mode,
+        limit: Limit<'_>,
+        behind: &Cell<usize>,
+    ) -> Result<Option<ZkMultiGuard>> {
         self.members.iter().try_for_each(|member| member.0.check_process())?;
         let thread = thread::current().id();
         for member in &self.members {
@@ -182,6 +192,7 @@ impl Set {
                 }
                 Ok(None) => {
                     debug!("{}: somebody else has it; releasing the other members", member.path());
+                    behind.set(number);
                     return Ok(None);
                 }
                 Err(e) => {

@@ -30,16 +30,45 @@ use zk_session::world::thread;
 ///     let token = guard.fencing_token(); // the store refuses an older token
 ///     println!("charging the account under {token}");
 /// } // released here
-/// if let Some(_leader) = mutex.try_lock()? {
+/// if let Ok(_leader) = mutex.try_lock() {
 ///     println!("on duty");
 /// }
-/// match mutex.lock_timeout(Duration::from_secs(5))? {
-///     Some(_guard) => println!("got it"),
-///     None => println!("somebody else holds it"),
+/// match mutex.lock_timeout(Duration::from_secs(5)) {
+///     Ok(_guard) => println!("got it"),
+///     Err(e) if e.is_contended() => println!("somebody else holds it"),
+///     Err(e) => return Err(e), // an outage, for instance
 /// }
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Slips
+///
+/// The compiler warns of a guard that nobody takes, since it is released at once:
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)] // makes the warning an error
+/// # fn main() -> zk_mutex::Result<()> {
+/// # let session = zk_mutex::ZkSession::connect("127.0.0.1:2181")?;
+/// # let mutex = zk_mutex::ZkMutex::new(&session, "/locks/orders")?;
+/// mutex.lock_timeout(std::time::Duration::from_secs(5))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It does not warn of these:
+///
+/// * `let _ = mutex.lock()?;` releases the lock at once. Write `let _guard = mutex.lock()?;`.
+/// * A guard lives until the end of its scope, also where another `let guard` hides it. To release
+///   it earlier, write `drop(guard)`.
+/// * A drop does not wait: the node is deleted a moment later. So another session that calls
+///   `try_lock` right after the drop may find the lock taken. [`unlock`](ZkMutexGuard::unlock) waits.
+/// * A thread that holds the lock may take it again. If this thread runs other tasks before it drops
+///   its guard, such a task gets the lock too, and both are in their sections. Thread pools that let
+///   a waiting thread take other work do that (rayon's `join` and `scope`). Hold no guard across
+///   such a call, or take a [`ZkSemaphoreMutex`](crate::ZkSemaphoreMutex), which is not re-entrant.
+/// * Two `ZkMutex` of one path on one session, and clones of one, are one lock: a thread that has
+///   locked one of them gets the other at once.
 ///
 /// # Fairness
 ///
@@ -110,8 +139,8 @@ lock_calls! {
     ///   its guards still live (see [`clear_lost`](Self::clear_lost) for leaked guards).
     ;
 
-    /// Takes the lock if it is free, and gives `None` if somebody else has it. In that case the
-    /// call costs one read behind a `sync`, and no write.
+    /// Takes the lock if it is free. If somebody else has it, the call costs one read behind a
+    /// `sync`, and no write.
     try_lock;
 }
 

@@ -148,9 +148,8 @@ lock_calls! {
     ///   numbers are used up.
     ;
 
-    /// Takes the lock to read if no writer is ahead, and gives `None` if somebody else holds the
-    /// lock to write or waits for it. In that case the call costs one read behind a `sync`, and no
-    /// write.
+    /// Takes the lock to read if no writer is ahead. If somebody else holds the lock to write or
+    /// waits for it, the call costs one read behind a `sync`, and no write.
     try_read;
 
     read_timeout;
@@ -172,8 +171,8 @@ lock_calls! {
     ///   its guards still live (see [`clear_lost`](Self::clear_lost) for leaked guards).
     ;
 
-    /// Takes the lock to write if it is free, and gives `None` if somebody else has it. In that
-    /// case the call costs one read behind a `sync`, and no write.
+    /// Takes the lock to write if it is free. If somebody else has it, the call costs one read
+    /// behind a `sync`, and no write.
     try_write;
 
     write_timeout;

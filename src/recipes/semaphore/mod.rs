@@ -36,7 +36,7 @@ use crate::session::ZkSession;
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
 /// use std::time::Duration;
-/// use zk_mutex::{Wait, ZkSemaphore, ZkSession};
+/// use zk_mutex::{OptionalExt, Wait, ZkSemaphore, ZkSession};
 ///
 /// let session = ZkSession::connect("127.0.0.1:2181")?;
 /// let downloads = ZkSemaphore::new(&session, "/limits/downloads", 4)?; // at most four at once
@@ -44,10 +44,10 @@ use crate::session::ZkSession;
 ///     let permit = downloads.acquire()?; // blocks
 ///     println!("downloading under {}", permit.path());
 /// } // given back here
-/// if let Some(permit) = downloads.try_acquire()? {
+/// if let Ok(permit) = downloads.try_acquire() {
 ///     std::thread::spawn(move || drop(permit)); // any thread may give it back
 /// }
-/// match downloads.acquire_many_with(3, Wait::timeout(Duration::from_secs(5)))? {
+/// match downloads.acquire_many_with(3, Wait::timeout(Duration::from_secs(5))).optional()? {
 ///     Some(permit) => println!("{} at once", permit.permits()),
 ///     None => println!("others have too many"),
 /// }
@@ -181,8 +181,8 @@ impl ZkSemaphore {
     ///
     /// As [`acquire_with`](Self::acquire_with) and [`acquire_many`](Self::acquire_many).
     #[must_use = "if unused the permit is given back at once"]
-    pub fn acquire_many_with(&self, n: u32, wait: Wait) -> Result<Option<ZkPermit>> {
-        Ok(self.many(n).lock_with(&wait)?.map(ZkPermit::new))
+    pub fn acquire_many_with(&self, n: u32, wait: Wait) -> Result<ZkPermit> {
+        self.many(n).lock_with(&wait).map(ZkPermit::new)
     }
 
     /// How many permits the semaphore has, held or not: the number in the data of its node.
@@ -231,9 +231,9 @@ lock_calls! {
     ///   number in its node is neither 0 nor the number that was given to [`new`](Self::new).
     ;
 
-    /// Takes a permit if one is free, and gives `None` if somebody else has the last one or waits
-    /// for it. If none is free, the call costs two reads behind a `sync`, and no write. The first
-    /// use of the semaphore reads the number before that.
+    /// Takes a permit if one is free, and nobody else waits for it. If none is free, the call costs
+    /// two reads behind a `sync`, and no write. The first use of the semaphore reads the number
+    /// before that.
     #[doc(alias = "tryAcquire")]
     try_acquire;
 

@@ -94,8 +94,8 @@ lock_calls! {
     ///   semaphore with another number of permits.
     ;
 
-    /// Takes the lock if it is free, and gives `None` if somebody else has it or waits for it. In
-    /// that case the call costs two reads behind a `sync`, and no write.
+    /// Takes the lock if it is free, and nobody else waits for it. Otherwise the call costs two
+    /// reads behind a `sync`, and no write.
     try_lock;
 }
 

@@ -8,7 +8,7 @@ use crate::support::{
 };
 use std::{thread, time::Duration};
 use zk_mutex::{
-    Error, ZkElection, ZkExclusiveLock, ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore,
+    Error, OptionalExt, ZkElection, ZkExclusiveLock, ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore,
     ZkSemaphoreMutex, ZkSession,
 };
 
@@ -83,36 +83,42 @@ fn a_lock_that_was_released_can_be_taken_at_once() {
     let (ours, theirs) = (mutex(&behind.ours), mutex(&behind.theirs));
 
     let guard = ours.lock().unwrap();
-    assert!(theirs.try_lock().unwrap().is_none());
+    assert!(theirs.try_lock().optional().unwrap().is_none());
     let release = || guard.unlock().unwrap();
-    assert!(behind.listing(release, || theirs.try_lock().unwrap().is_some()), "a mutex");
+    assert!(behind.listing(release, || theirs.try_lock().optional().unwrap().is_some()), "a mutex");
     behind.until_free();
 
     // As long as the follower hears nothing, there is no answer.
     let guard = ours.lock().unwrap();
-    assert!(theirs.try_lock().unwrap().is_none());
+    assert!(theirs.try_lock().optional().unwrap().is_none());
     let [quorum, _] = behind.ensemble.way(behind.follower, behind.leader);
     quorum.hold(Direction::ToClient, true);
     guard.unlock().unwrap();
-    let said = theirs.try_lock();
+    let said = theirs.try_lock().optional();
     quorum.hold(Direction::ToClient, false);
     assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
     behind.until_free();
 
     let multi = ZkMultiLock::new([&theirs]).unwrap();
     let guard = ours.lock().unwrap();
-    assert!(multi.try_lock().unwrap().is_none());
+    assert!(multi.try_lock().optional().unwrap().is_none());
     let release = || guard.unlock().unwrap();
-    assert!(behind.listing(release, || multi.try_lock().unwrap().is_some()), "a multi-lock");
+    assert!(
+        behind.listing(release, || multi.try_lock().optional().unwrap().is_some()),
+        "a multi-lock"
+    );
     behind.until_free();
     drop((ours, theirs, multi));
 
     let lock = |session| ZkRwLock::new(session, LOCK).unwrap();
     let (ours, theirs) = (lock(&behind.ours), lock(&behind.theirs));
     let guard = ours.write().unwrap();
-    assert!(theirs.try_read().unwrap().is_none());
+    assert!(theirs.try_read().optional().unwrap().is_none());
     let release = || guard.unlock().unwrap();
-    assert!(behind.listing(release, || theirs.try_read().unwrap().is_some()), "a read lock");
+    assert!(
+        behind.listing(release, || theirs.try_read().optional().unwrap().is_some()),
+        "a read lock"
+    );
     behind.until_free();
     drop((ours, theirs));
 
@@ -121,8 +127,9 @@ fn a_lock_that_was_released_can_be_taken_at_once() {
     let guard = ours.lock().unwrap();
     assert_eq!(theirs.holders().unwrap().len(), 1);
     let release = || guard.unlock().unwrap();
-    let taken =
-        behind.ask(OpKind::Create.on(LOCK), release, |()| theirs.try_lock().unwrap().is_some());
+    let taken = behind.ask(OpKind::Create.on(LOCK), release, |()| {
+        theirs.try_lock().optional().unwrap().is_some()
+    });
     assert!(taken, "an exclusive lock");
 }
 
@@ -132,9 +139,10 @@ fn permits_that_were_given_back_can_be_taken_at_once() {
     let semaphore = |session| ZkSemaphore::new(session, LIMIT, 2).unwrap();
     let (ours, theirs) = (semaphore(&behind.ours), semaphore(&behind.theirs));
     let permits = ours.acquire_many(2).unwrap();
-    assert!(theirs.try_acquire().unwrap().is_none());
+    assert!(theirs.try_acquire().optional().unwrap().is_none());
     let give_back = || permits.unlock().unwrap();
-    let taken = behind.ask(listing(), give_back, |()| theirs.try_acquire().unwrap().is_some());
+    let taken =
+        behind.ask(listing(), give_back, |()| theirs.try_acquire().optional().unwrap().is_some());
     assert!(taken, "a semaphore");
     until_empty(&behind.at, LEASES);
 
@@ -142,10 +150,10 @@ fn permits_that_were_given_back_can_be_taken_at_once() {
     let mutex = |session| ZkSemaphoreMutex::new(session, path).unwrap();
     let (ours, theirs) = (mutex(&behind.ours), mutex(&behind.theirs));
     let guard = ours.lock().unwrap();
-    assert!(theirs.try_lock().unwrap().is_none());
+    assert!(theirs.try_lock().optional().unwrap().is_none());
     let release = || guard.unlock().unwrap();
     let which = OpKind::GetChildren.on(path);
-    let taken = behind.ask(which, release, |()| theirs.try_lock().unwrap().is_some());
+    let taken = behind.ask(which, release, |()| theirs.try_lock().optional().unwrap().is_some());
     assert!(taken, "a mutex of a semaphore");
 }
 
@@ -161,7 +169,8 @@ fn a_number_of_permits_that_was_set_counts_at_once() {
 
     // Not `InconsistentPermits`, though this client was made for the new number.
     let set = |number| move || ours.set_permits(number).unwrap();
-    let taken = behind.ask(number(), set(10), |()| theirs.try_acquire().map(|got| got.is_some()));
+    let taken = behind
+        .ask(number(), set(10), |()| theirs.try_acquire().optional().map(|got| got.is_some()));
     assert!(matches!(taken, Ok(true)), "{taken:?}");
     assert_eq!(behind.ask(number(), set(7), |()| theirs.permits().unwrap()), 7);
     let many = behind.ask(number(), set(9), |()| theirs.acquire_many(8).map(drop));
@@ -235,10 +244,10 @@ fn a_candidate_is_not_told_of_a_leader_that_has_left() {
         let ours = join(&behind.ours);
         ours.wait_leader().unwrap();
         let theirs = join(&behind.theirs);
-        assert!(theirs.wait_leader_timeout(Duration::ZERO).unwrap().is_none());
+        assert!(theirs.wait_leader_timeout(Duration::ZERO).optional().unwrap().is_none());
         let leave = || ours.leave().unwrap();
         let which = OpKind::GetChildren.on(path);
-        let said = behind.ask(which, leave, |()| theirs.wait_leader_timeout(wait));
+        let said = behind.ask(which, leave, |()| theirs.wait_leader_timeout(wait).optional());
         // On a busy computer the time may end before the follower has told the candidate.
         assert!(!matches!(said, Ok(None)), "nobody was ahead");
         theirs.wait_leader().unwrap();

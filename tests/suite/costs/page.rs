@@ -25,8 +25,8 @@ use std::{
 };
 use zk_mutex::zk_session::CreateMode;
 use zk_mutex::{
-    Acl, Held, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMultiLock, ZkMutex, ZkRwLock,
-    ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    Acl, Held, OptionalExt, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMultiLock, ZkMutex,
+    ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 use zk_test_server::Op;
 
@@ -475,11 +475,13 @@ fn a_mutex_costs_what_the_page_says() {
         scene.waiting_row(name, scope, End::Wait, lock_and_ask).let_go();
     });
     scene.until_free();
-    let guard = scene.row("`try_lock()`, free", || near.try_lock().unwrap().unwrap());
+    let guard = scene.row("`try_lock()`, free", || near.try_lock().optional().unwrap().unwrap());
     scene.until_watched(&guard);
     guard.unlock().unwrap();
     let held = far.lock().unwrap();
-    scene.row("`try_lock()`, held elsewhere", || assert!(near.try_lock().unwrap().is_none()));
+    scene.row("`try_lock()`, held elsewhere", || {
+        assert!(near.try_lock().optional().unwrap().is_none())
+    });
     let holders = scene.row("`holders()`, held elsewhere", || near.holders().unwrap());
     scene.row("`attempt_revoke()`", || near.attempt_revoke(&holders[0]).unwrap().unwrap());
     held.unlock().unwrap();
@@ -510,7 +512,7 @@ fn a_mutex_costs_what_the_page_says() {
     scene.until_free();
     let held = far.lock().unwrap();
     thread::scope(|scope| {
-        let wait = || assert!(near.lock_timeout(TIME).unwrap().is_none());
+        let wait = || assert!(near.lock_timeout(TIME).optional().unwrap().is_none());
         let waiter = Waiter::start_waiting(scope, wait);
         scene.woken_row("the end of a `lock_timeout()`", &waiter, || ());
         waiter.let_go();
@@ -602,12 +604,13 @@ fn a_semaphore_costs_what_the_page_says() {
     scene.until_leases_watched(3);
     scene.row("drop of three permits", || drop(permits));
     scene.until_free();
-    let permit = scene.row("`try_acquire()`, free", || near.try_acquire().unwrap().unwrap());
+    let permit =
+        scene.row("`try_acquire()`, free", || near.try_acquire().optional().unwrap().unwrap());
     scene.until_watched(&permit);
     permit.unlock().unwrap();
     let held = (far.acquire().unwrap(), far.acquire_many(2).unwrap());
     scene.row("`try_acquire()`, all held elsewhere", || {
-        assert!(near.try_acquire().unwrap().is_none())
+        assert!(near.try_acquire().optional().unwrap().is_none())
     });
     scene.row("`permits()`", || assert_eq!(near.permits().unwrap(), 3));
     scene.row("`holders()` of three permits", || assert_eq!(near.holders().unwrap().len(), 3));
@@ -647,7 +650,7 @@ fn a_multi_lock_costs_what_the_page_says() {
     let held = ZkMutex::new(&scene.far, MEMBERS[2]).unwrap();
     let held = held.lock().unwrap();
     scene.row("`try_lock()` of three, the last one held elsewhere", || {
-        assert!(near.try_lock().unwrap().is_none());
+        assert!(near.try_lock().optional().unwrap().is_none());
     });
     drop(held);
     scene.check();
@@ -661,11 +664,13 @@ fn an_exclusive_lock_costs_what_the_page_says() {
     let guard = scene.row("`lock()`, free", || near.lock().unwrap());
     scene.until_watched(&guard);
     scene.row("`unlock()`", || guard.unlock().unwrap());
-    let guard = scene.row("`try_lock()`, free", || near.try_lock().unwrap().unwrap());
+    let guard = scene.row("`try_lock()`, free", || near.try_lock().optional().unwrap().unwrap());
     scene.until_watched(&guard);
     guard.unlock().unwrap();
     let held = far.lock().unwrap();
-    scene.row("`try_lock()`, held elsewhere", || assert!(near.try_lock().unwrap().is_none()));
+    scene.row("`try_lock()`, held elsewhere", || {
+        assert!(near.try_lock().optional().unwrap().is_none())
+    });
     let name = "`holders()`, held elsewhere";
     scene.row(name, || assert_eq!(near.holders().unwrap().len(), 1));
     thread::scope(|scope| {

@@ -23,8 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Cause, ElectionEvent, Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkCandidate,
-    ZkMutex, ZkSession,
+    Cause, ElectionEvent, Error, LossReason, OptionalExt, RetryPolicy, SessionEvent, SessionState,
+    ZkCandidate, ZkMutex, ZkSession,
 };
 use zk_test_server::{Op, TestServer};
 
@@ -122,7 +122,7 @@ fn candidates_queue_while_the_server_is_away() {
     sessions.iter().for_each(|session| until_state(session, SessionState::Suspended));
     let candidates: Vec<_> = (0..4).map(|n| election(&sessions[n % 2]).join().unwrap()).collect();
     for candidate in &candidates {
-        let said = candidate.wait_leader_timeout(A_WHILE).map(drop);
+        let said = candidate.wait_leader_timeout(A_WHILE).optional().map(drop);
         assert!(matches!(said, Err(Error::Unavailable { op: "wait_leader", .. })), "{said:?}");
         assert!(!candidate.is_leader() && candidate.events().is_empty());
     }
@@ -198,7 +198,7 @@ fn outage_that_outlasts_the_retry_policy_ends_the_wait_and_not_the_candidacy() {
     assert!(second.events().is_empty());
     proxy.refuse(false);
     until_state(&ours, SessionState::Connected);
-    assert!(second.wait_leader_timeout(A_WHILE).unwrap().is_none());
+    assert!(second.wait_leader_timeout(A_WHILE).optional().unwrap().is_none());
     assert_eq!(until_queue(&at, PATH, 2), nodes, "the candidate has kept its place");
     first.leave().unwrap();
     assert_eq!(name(leads(&second).path()), nodes[1]);
@@ -216,7 +216,8 @@ fn look_of_a_waiting_candidate_whose_answer_is_lost_is_made_again() {
     let lost = || ours.stats().connections_lost;
     let before = lost();
     server.drop_reply(Op::GetChildren.on(PATH));
-    let said = second.wait_leader_timeout(Duration::from_secs(8)).map(|leads| leads.is_some());
+    let said =
+        second.wait_leader_timeout(Duration::from_secs(8)).optional().map(|leads| leads.is_some());
     assert_eq!((said, server.pending_faults()), (Ok(false), 0));
     assert!(lost() > before, "the connection without the answer was given up");
     drop((first, second));

@@ -18,8 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    CancelToken, Cause, ElectionEvent, Error, Leadership, LockBuilder, LossReason, SessionState,
-    Wait, ZkCandidate, ZkElection, ZkMutex, ZkSession,
+    CancelToken, Cause, ElectionEvent, Error, Leadership, LockBuilder, LossReason, OptionalExt,
+    SessionState, Wait, ZkCandidate, ZkElection, ZkMutex, ZkSession,
 };
 
 pub const PATH: &str = "/elections/billing";
@@ -43,14 +43,14 @@ pub fn join(at: &str, election: &ZkElection) -> ZkCandidate {
     let before = queue(at, PATH).len();
     let candidate = election.join().unwrap();
     until_queue(at, PATH, before + 1);
-    let has_place = || candidate.wait_leader_timeout(Duration::ZERO).ok().map(drop);
+    let has_place = || candidate.wait_leader_timeout(Duration::ZERO).optional().ok().map(drop);
     until("the candidate leads or knows the leader", SOON, has_place);
     candidate
 }
 
 #[track_caller]
 pub fn leads(candidate: &ZkCandidate) -> Leadership {
-    candidate.wait_leader_timeout(SOON).unwrap().expect("it leads")
+    candidate.wait_leader_timeout(SOON).optional().unwrap().expect("it leads")
 }
 
 #[track_caller]
@@ -114,9 +114,10 @@ fn candidate_that_leaves_from_the_middle_promotes_no_other() {
     let candidates: Vec<_> = (0..4).map(|_| join(&at, &election)).collect();
     leads(&candidates[0]);
     candidates[1].leave().unwrap();
-    assert!(candidates[2].wait_leader_timeout(A_WHILE).unwrap().is_none());
+    assert!(candidates[2].wait_leader_timeout(A_WHILE).optional().unwrap().is_none());
     assert!(
-        candidates[0].is_leader() && candidates[3].wait_leader_timeout(A_WHILE).unwrap().is_none()
+        candidates[0].is_leader()
+            && candidates[3].wait_leader_timeout(A_WHILE).optional().unwrap().is_none()
     );
     assert_eq!(queue(&at, PATH).len(), 3);
     candidates[0].leave().unwrap();
@@ -178,7 +179,7 @@ fn nothing_is_left_after_leaving_and_joining_anew_is_another_candidate() {
     assert_eq!((copy.check(), copy.fencing_token()), (Err(gone), token));
     let cancelled = Error::Cancelled { path: PATH.into() };
     assert_eq!(candidate.wait_leader().map(drop), Err(cancelled.clone()));
-    assert_eq!(candidate.wait_leader_timeout(SOON).map(drop), Err(cancelled));
+    assert_eq!(candidate.wait_leader_timeout(SOON).optional().map(drop), Err(cancelled));
     candidate.leave().unwrap();
     assert!(!candidate.is_leader() && candidate.leadership().is_none());
     let events: Vec<_> = candidate.events().iter().collect();
@@ -227,7 +228,7 @@ fn leaving_ends_the_waits_of_other_threads() {
     thread::scope(|scope| {
         let waits = spawn_waiting(scope, || second.wait_leader().map(drop));
         let cancelled = spawn_waiting(scope, || {
-            second.wait_leader_with(Wait::forever().cancelled_by(&cancel)).map(drop)
+            second.wait_leader_with(Wait::forever().cancelled_by(&cancel)).optional().map(drop)
         });
         let told = spawn_waiting(scope, || leadership.lost().wait(SOON));
         cancel.cancel();
@@ -247,10 +248,10 @@ fn waiting_for_leadership_in_vain_is_no_error() {
     leads(&leader);
     let candidate = join(&at, &election(&ours));
     let begun = Instant::now();
-    assert!(candidate.wait_leader_timeout(A_WHILE).unwrap().is_none());
+    assert!(candidate.wait_leader_timeout(A_WHILE).optional().unwrap().is_none());
     assert!(begun.elapsed() >= A_WHILE);
     // There is no time to ask who leads now.
-    let said = candidate.wait_leader_with(Wait::until(Instant::now())).map(drop);
+    let said = candidate.wait_leader_with(Wait::until(Instant::now())).optional().map(drop);
     let is_expected = matches!(said, Err(Error::Unavailable { cause: Cause::Deadline, .. }));
     assert!(is_expected, "{said:?}");
     assert!(candidate.leadership().is_none() && !candidate.is_leader());
@@ -261,7 +262,7 @@ fn waiting_for_leadership_in_vain_is_no_error() {
         assert!(waits.join().unwrap());
     });
     // It leads the whole time, so the call does not wait.
-    assert!(candidate.wait_leader_timeout(Duration::ZERO).unwrap().is_some());
+    assert!(candidate.wait_leader_timeout(Duration::ZERO).optional().unwrap().is_some());
 }
 
 fn own_node_deleted_by_a_third_party_ends_the_term_and_it_queues_again() {
@@ -279,7 +280,7 @@ fn own_node_deleted_by_a_third_party_ends_the_term_and_it_queues_again() {
     assert_eq!(next(events), ElectionEvent::Lost(LossReason::NodeDeleted));
     // It queues again, behind the other candidate.
     until_queue(&at, PATH, 2);
-    assert!(first.wait_leader_timeout(A_WHILE).unwrap().is_none());
+    assert!(first.wait_leader_timeout(A_WHILE).optional().unwrap().is_none());
     second.leave().unwrap();
     let again = leads(&first);
     assert!(again.is_held() && !leadership.is_held() && !theirs.is_held());
@@ -390,7 +391,7 @@ fn elections_and_locks_keep_off_each_others_paths() {
     let candidate = election.join().unwrap();
     assert!(leads(&candidate).is_held());
     let mutex = ZkMutex::new(&theirs, OTHER).unwrap();
-    let held = mutex.try_lock().unwrap();
+    let held = mutex.try_lock().optional().unwrap();
     assert!(held.is_some());
     assert_eq!((election.contenders().unwrap().len(), mutex.contenders().unwrap().len()), (1, 1));
 }
@@ -434,7 +435,7 @@ fn foreign_latches_are_respected_and_respect_ours() {
     let prefix = full_path(&at, &format!("{PATH}/_c_{UUID}-latch-"));
     let theirs = curator.create(&prefix, b"java", EPHEMERAL_SEQUENTIAL).unwrap();
     let candidate = join(&at, &election);
-    assert!(candidate.wait_leader_timeout(A_WHILE).unwrap().is_none());
+    assert!(candidate.wait_leader_timeout(A_WHILE).optional().unwrap().is_none());
     assert_eq!(election.holders().unwrap().remove(0).data, b"java");
     let behind = curator.create(&prefix, b"java", EPHEMERAL_SEQUENTIAL).unwrap();
     assert_eq!(ids(&election), ["java", "ours", "java"]);
@@ -466,10 +467,13 @@ fn leader_that_is_killed_elects_the_next() {
     let token: i64 = leader.says().parse().unwrap();
     let session = session(&at);
     let [second, third] = [(); 2].map(|()| join(&at, &election(&session)));
-    assert!(second.wait_leader_timeout(A_WHILE).unwrap().is_none());
+    assert!(second.wait_leader_timeout(A_WHILE).optional().unwrap().is_none());
     drop(leader); // with SIGKILL
-    let leadership =
-        second.wait_leader_timeout(SOON * 2).unwrap().expect("the server ended its session");
+    let leadership = second
+        .wait_leader_timeout(SOON * 2)
+        .optional()
+        .unwrap()
+        .expect("the server ended its session");
     assert!(leadership.fencing_token().zxid() > token);
     assert!(!third.is_leader());
     drop((second, third));
@@ -488,7 +492,7 @@ fn next_one_leads_though_the_first_went_while_the_next_was_away() {
     until("an outage", SOON, || (theirs.state() == SessionState::Suspended).then_some(()));
     first.leave().unwrap();
     let begun = Instant::now();
-    let said = second.wait_leader_timeout(A_WHILE).map(drop);
+    let said = second.wait_leader_timeout(A_WHILE).optional().map(drop);
     assert!(matches!(said, Err(Error::Unavailable { .. })), "an outage is no contention: {said:?}");
     assert!(begun.elapsed() >= A_WHILE);
     proxy.refuse(false);

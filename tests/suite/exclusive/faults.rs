@@ -19,8 +19,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    CancelToken, Error, LossReason, SessionEvent, SessionState, Wait, ZkExclusiveLock, ZkMutex,
-    ZkSession,
+    CancelToken, Error, LossReason, OptionalExt, SessionEvent, SessionState, Wait, ZkExclusiveLock,
+    ZkMutex, ZkSession,
 };
 use zk_test_server::{Matcher, Op, TestServer};
 
@@ -71,14 +71,14 @@ fn create_whose_answer_is_lost_is_removed_and_the_node_is_made_anew() {
         server.clear_log();
         assert_eq!(guard.fencing_token().zxid(), node.czxid);
         assert_eq!(server.count(Op::GetData.on(NODE)), 0, "one read has identified the node");
-        assert!(other.try_lock().unwrap().is_none());
+        assert!(other.try_lock().optional().unwrap().is_none());
         // The node is watched like any other.
         let lost = guard.lost();
         raw(&at).delete(NODE).unwrap();
         assert!(lost.wait(SOON).is_some());
         assert_eq!(lost.reason(), Some(LossReason::NodeDeleted));
         drop(guard);
-        assert!(other.lock_timeout(SOON).unwrap().is_some());
+        assert!(other.lock_timeout(SOON).optional().unwrap().is_some());
         until_empty(&at, LOCK);
     }
 }
@@ -104,26 +104,33 @@ fn create_given_up_in_the_middle_is_removed_and_nothing_else_is() {
     // This create reaches the server after another client's.
     let held = server.hold_requests(Op::Create.on(NODE).session(session));
     let begun = Instant::now();
-    let said = mine.lock_timeout(A_WHILE).map(drop);
+    let said = mine.lock_timeout(A_WHILE).optional().map(drop);
     assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
     assert!(at_best(begun) < A_WHILE + SLACK);
     let guard = other.lock().unwrap();
     drop(held);
-    assert!(mine.try_lock().unwrap().is_none(), "the answer comes after the held create");
+    assert!(
+        mine.try_lock().optional().unwrap().is_none(),
+        "the answer comes after the held create"
+    );
     assert!(guard.is_held() && stat(&at, NODE).is_some());
     guard.unlock().unwrap();
     // This create is executed after its caller has gone.
     let token = CancelToken::new();
     server.silence_reply(Op::Create.on(NODE).session(session));
     thread::scope(|scope| {
-        let locker = scope.spawn(|| mine.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
+        let locker = scope
+            .spawn(|| mine.lock_with(Wait::forever().cancelled_by(&token)).optional().map(drop));
         until("it is made", SOON, || stat(&at, NODE));
         token.cancel();
         assert_eq!(locker.join().unwrap(), Err(Error::Cancelled { path: LOCK.into() }));
     });
-    assert!(other.try_lock().unwrap().is_none(), "the node stays until the silence is noticed");
-    assert!(other.lock_timeout(SOON).unwrap().is_some_and(|guard| guard.is_held()));
-    assert!(mine.lock_timeout(SOON).unwrap().is_some());
+    assert!(
+        other.try_lock().optional().unwrap().is_none(),
+        "the node stays until the silence is noticed"
+    );
+    assert!(other.lock_timeout(SOON).optional().unwrap().is_some_and(|guard| guard.is_held()));
+    assert!(mine.lock_timeout(SOON).optional().unwrap().is_some());
     assert_eq!(id(&ours), session);
     until_empty(&at, LOCK);
 }
@@ -139,8 +146,9 @@ fn create_whose_answer_is_lost_is_removed_when_its_time_is_up() {
         let again = server.hold_requests(Op::Create.on(NODE).session(session).skip(1));
         let token = CancelToken::new();
         thread::scope(|scope| {
-            let locker =
-                scope.spawn(|| mine.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
+            let locker = scope.spawn(|| {
+                mine.lock_with(Wait::forever().cancelled_by(&token)).optional().map(drop)
+            });
             until("it is made", SOON, || stat(&at, NODE));
             if refused {
                 // The client reconnects in between or not: its create is not answered, and no call
@@ -156,7 +164,7 @@ fn create_whose_answer_is_lost_is_removed_when_its_time_is_up() {
         assert_eq!(server.pending_faults(), 0);
         server.refuse(false);
         drop(again);
-        assert!(other.lock_timeout(SOON).unwrap().is_some());
+        assert!(other.lock_timeout(SOON).optional().unwrap().is_some());
         until_empty(&at, LOCK);
         assert_eq!(id(&ours), session);
     }
@@ -175,14 +183,14 @@ fn node_of_ours_that_is_on_its_way_out_is_waited_for_and_is_no_contention() {
     let limit = sessions[0].timeout() / 6;
     for _ in 0..2 {
         let begun = Instant::now();
-        let said = mine.try_lock().map(drop);
+        let said = mine.try_lock().optional().map(drop);
         assert!(
             matches!(said, Err(Error::Unavailable { .. })),
             "the node is not another client's: {said:?}"
         );
         assert_lasted(begun, limit..limit + SLACK); // the call waited
     }
-    assert!(other.try_lock().unwrap().is_none(), "for others the lock is held");
+    assert!(other.try_lock().optional().unwrap().is_none(), "for others the lock is held");
     thread::scope(|scope| {
         let next = spawn_waiting(scope, || mine.lock().unwrap().is_held());
         raw.set_acl(LOCK, NO_DELETE + 8).unwrap();
@@ -213,7 +221,8 @@ fn node_that_is_let_go_behind_our_create_is_waited_for_and_is_no_contention() {
     });
     let unread = server.hold_requests(Op::GetData.on(NODE));
     thread::scope(|scope| {
-        let next = scope.spawn(|| mine.try_lock().map(|guard| guard.is_some_and(|g| g.is_held())));
+        let next = scope
+            .spawn(|| mine.try_lock().optional().map(|guard| guard.is_some_and(|g| g.is_held())));
         assert!(unread.wait(SOON));
         drop(guard);
         drop(unread);
@@ -247,7 +256,7 @@ fn release_sent_again_spares_the_next_owners_node() {
             drop(again);
             until_state(&session, SessionState::Connected);
             assert!(
-                mine.try_lock().unwrap().is_none(),
+                mine.try_lock().optional().unwrap().is_none(),
                 "this call ends after all repeated requests"
             );
             assert_eq!(server.count(Op::Delete.on(NODE).session(ours)), 1);
@@ -270,7 +279,7 @@ fn release_whose_requests_are_lost_is_done() {
             until_watched(&at, &guard); // later reads belong to the release
             lose(&server, which.clone().session(session));
             drop(guard);
-            assert!(other.lock_timeout(SOON).unwrap().is_some(), "{which:?}");
+            assert!(other.lock_timeout(SOON).optional().unwrap().is_some(), "{which:?}");
             assert_eq!(server.pending_faults(), 0);
             until_empty(&at, LOCK);
             assert!(
@@ -308,7 +317,7 @@ fn release_is_done_over_cuts_restarts_and_black_holes() {
             until_empty(&at, LOCK);
         }
     }
-    assert!(mine.try_lock().unwrap().is_some());
+    assert!(mine.try_lock().optional().unwrap().is_some());
     assert_eq!(id(&ours), session);
 }
 
@@ -324,7 +333,7 @@ fn unlock_without_an_answer_says_so_and_the_node_goes() {
     assert!(at_best(begun) < ours.timeout() / 6 + SLACK);
     server.black_hole(false);
     until_empty(&at, LOCK);
-    assert!(mine.lock_timeout(SOON).unwrap().is_some());
+    assert!(mine.lock_timeout(SOON).optional().unwrap().is_some());
 }
 
 // ---- changes of our node by third parties ----
@@ -353,12 +362,12 @@ fn holder_whose_node_another_replaces_is_notified_and_leaves_the_new_node_alone(
                 guard.unlock(),
                 Err(Error::Lost { reason: LossReason::NodeDeleted, .. })
             ));
-            assert!(mine.try_lock().unwrap().is_none());
+            assert!(mine.try_lock().optional().unwrap().is_none());
             until("our session has read the node", SOON, || {
                 (server.count(Op::GetData.on(NODE).session(id(&ours))) > 0).then_some(())
             });
             assert!(
-                mine.try_lock().unwrap().is_none(),
+                mine.try_lock().optional().unwrap().is_none(),
                 "this call ends after all requests that follow the read"
             );
             assert_eq!(server.count(Op::Delete.on(NODE)), 0);
@@ -409,13 +418,13 @@ fn holder_whose_node_is_replaced_while_it_is_cut_off_is_notified() {
     let held = server.hold_requests(Matcher::any().session(id(&ours)));
     server.cut_connections();
     raw(&at).delete(NODE).unwrap();
-    let theirs = other.lock_timeout(SOON).unwrap().unwrap();
+    let theirs = other.lock_timeout(SOON).optional().unwrap().unwrap();
     drop(held);
     until("the loss is known", SOON, || (!guard.is_held()).then_some(()));
     assert_eq!(guard.lost_reason(), Some(LossReason::NodeDeleted));
     assert!(theirs.fencing_token() > token);
     drop(guard);
-    assert!(mine.try_lock().unwrap().is_none() && theirs.is_held());
+    assert!(mine.try_lock().optional().unwrap().is_none() && theirs.is_held());
     theirs.unlock().unwrap();
     until_empty(&at, LOCK);
 }
@@ -427,7 +436,10 @@ fn event_of_the_node_before_ours_is_no_loss() {
     let ([ours, _theirs], [mine, other]) = two(&at);
     let ours = id(&ours);
     let theirs = other.lock().unwrap();
-    assert!(mine.lock_timeout(A_WHILE).unwrap().is_none(), "a watch on the previous node stays");
+    assert!(
+        mine.lock_timeout(A_WHILE).optional().unwrap().is_none(),
+        "a watch on the previous node stays"
+    );
     let held = server.hold_requests(Op::Create.on(NODE).session(ours));
     thread::scope(|scope| {
         let locker = scope.spawn(|| mine.lock().unwrap());
@@ -462,7 +474,7 @@ fn data_set_on_our_node_is_no_loss_and_its_release_deletes_it() {
     assert!(guard.is_held());
     guard.unlock().unwrap();
     assert_eq!(queue(&at, LOCK), [""; 0]);
-    assert!(other.try_lock().unwrap().is_some());
+    assert!(other.try_lock().optional().unwrap().is_some());
 }
 
 fn folder_deleted_under_holder_and_waiter_is_made_again() {
@@ -497,7 +509,7 @@ fn expired_session_loses_the_hold_and_its_release_spares_the_next() {
         let theirs = theirs.join().unwrap();
         until_event(&events, |event| matches!(event, SessionEvent::Connected { .. }));
         drop(guard);
-        assert!(mine.try_lock().unwrap().is_none());
+        assert!(mine.try_lock().optional().unwrap().is_none());
         assert!(theirs.is_held() && stat(&at, NODE).is_some());
         theirs.unlock().unwrap();
     });
@@ -581,14 +593,14 @@ fn hold_that_outlived_its_lease_keeps_others_out_until_it_is_dropped() {
     assert!(!guard.is_held() && stat(&at, NODE).is_some());
     // The first hold has ended: another thread's call reads the node and finds it.
     for lock in [&mine, &other] {
-        assert!(lock.lock_timeout(A_WHILE).unwrap().is_none());
+        assert!(lock.lock_timeout(A_WHILE).optional().unwrap().is_none());
     }
     thread::scope(|scope| {
         let next = spawn_waiting(scope, || mine.lock().unwrap().is_held());
         drop(guard);
         assert!(next.join().unwrap());
     });
-    assert!(other.lock_timeout(SOON).unwrap().is_some());
+    assert!(other.lock_timeout(SOON).optional().unwrap().is_some());
     until_empty(&at, LOCK);
 }
 
@@ -604,10 +616,10 @@ fn a_logger_that_blocks_at_a_loss_keeps_no_thread_from_the_lock() {
     let logger = logged::hold("lock lost");
     until("the loss is found", SOON, || (!guard.is_held()).then_some(()));
     assert!(logger.wait(SOON));
-    let asked = mine.try_lock().map(drop);
+    let asked = mine.try_lock().optional().map(drop);
     assert!(matches!(asked, Err(Error::Unavailable { .. })), "{asked:?}");
     drop((held, guard));
-    assert!(mine.lock_timeout(SOON).unwrap().is_some());
+    assert!(mine.lock_timeout(SOON).optional().unwrap().is_some());
     drop(logger);
     until_empty(&at, LOCK);
 }
@@ -622,10 +634,11 @@ fn try_lock_and_timeouts_end_in_time_in_a_black_hole() {
     for _ in 0..2 {
         for (said, limit) in [
             (
-                Box::new(|| mine.try_lock().map(drop)) as Box<dyn Fn() -> zk_mutex::Result<()>>,
+                Box::new(|| mine.try_lock().optional().map(drop))
+                    as Box<dyn Fn() -> zk_mutex::Result<()>>,
                 limit,
             ),
-            (Box::new(|| mine.lock_timeout(A_WHILE).map(drop)), A_WHILE),
+            (Box::new(|| mine.lock_timeout(A_WHILE).optional().map(drop)), A_WHILE),
             (Box::new(|| mine.holders().map(drop)), limit * 2),
         ] {
             let begun = Instant::now();
@@ -635,7 +648,7 @@ fn try_lock_and_timeouts_end_in_time_in_a_black_hole() {
         }
     }
     server.black_hole(false);
-    assert!(mine.lock_timeout(SOON).unwrap().is_some());
+    assert!(mine.lock_timeout(SOON).optional().unwrap().is_some());
     until_empty(&at, LOCK);
 }
 
@@ -657,8 +670,11 @@ fn count_stays_exact_and_nothing_is_left_while_requests_answers_and_connections_
                     let mut passed = 0;
                     while !over.load(SeqCst) {
                         let guard = match passed % 3 {
-                            0 => lock.try_lock().unwrap_or(None),
-                            1 => lock.lock_timeout(Duration::from_millis(40)).unwrap_or(None),
+                            0 => lock.try_lock().optional().unwrap_or(None),
+                            1 => lock
+                                .lock_timeout(Duration::from_millis(40))
+                                .optional()
+                                .unwrap_or(None),
                             _ => Some(lock.lock().unwrap()),
                         };
                         let Some(guard) = guard else { continue };
@@ -716,8 +732,9 @@ fn node_whose_data_is_set_after_its_create_is_still_ours() {
     lock.lock().unwrap().unlock().unwrap();
     thread::scope(|scope| {
         let held = server.hold_requests(Op::GetData.on(NODE));
-        let locker =
-            scope.spawn(|| lock.lock_timeout(SOON).unwrap().expect("the lock is granted").unlock());
+        let locker = scope.spawn(|| {
+            lock.lock_timeout(SOON).optional().unwrap().expect("the lock is granted").unlock()
+        });
         assert!(held.wait(SOON));
         raw(&at).set_data(NODE, b"x").unwrap();
         drop(held);

@@ -14,7 +14,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{Acl, CancelToken, Error, LossReason, Wait, ZkExclusiveLock, ZkMutex, ZkSession};
+use zk_mutex::{
+    Acl, CancelToken, Error, LossReason, OptionalExt, Wait, ZkExclusiveLock, ZkMutex, ZkSession,
+};
 
 const LOCK: &str = "/locks/orders";
 const NODE: &str = "/locks/orders/lock";
@@ -102,7 +104,7 @@ fn threads_of_one_process_take_turns_in_order() {
                 tell.send(number).unwrap();
             });
         }
-        assert!(lock.try_lock().unwrap().is_none());
+        assert!(lock.try_lock().optional().unwrap().is_none());
         drop(guard);
     });
     drop(tell);
@@ -117,9 +119,9 @@ fn it_is_not_reentrant_and_any_thread_may_end_a_hold() {
     let guard = lock.lock().unwrap();
     assert_eq!(guard.hold_count(), 1);
     // The same thread would wait for itself; a call that does not wait returns None.
-    assert!(lock.try_lock().unwrap().is_none());
+    assert!(lock.try_lock().optional().unwrap().is_none());
     let begun = Instant::now();
-    assert!(lock.lock_timeout(Duration::from_millis(200)).unwrap().is_none());
+    assert!(lock.lock_timeout(Duration::from_millis(200)).optional().unwrap().is_none());
     assert!(begun.elapsed() >= Duration::from_millis(200));
     thread::scope(|scope| {
         let ends_it = scope.spawn(move || guard.unlock().unwrap());
@@ -136,10 +138,15 @@ fn every_way_to_ask_gets_it_and_lets_it_go() {
     let (soon, never) = (|| Instant::now() + SOON, CancelToken::new());
     for _ in 0..3 {
         lock.lock().unwrap().unlock().unwrap();
-        lock.try_lock().unwrap().unwrap().unlock().unwrap();
-        lock.lock_timeout(SOON).unwrap().unwrap().unlock().unwrap();
-        lock.lock_with(Wait::until(soon())).unwrap().unwrap().unlock().unwrap();
-        lock.lock_with(Wait::forever().cancelled_by(&never)).unwrap().unwrap().unlock().unwrap();
+        lock.try_lock().optional().unwrap().unwrap().unlock().unwrap();
+        lock.lock_timeout(SOON).optional().unwrap().unwrap().unlock().unwrap();
+        lock.lock_with(Wait::until(soon())).optional().unwrap().unwrap().unlock().unwrap();
+        lock.lock_with(Wait::forever().cancelled_by(&never))
+            .optional()
+            .unwrap()
+            .unwrap()
+            .unlock()
+            .unwrap();
         assert_eq!(queue(&at, LOCK), [""; 0], "unlock waits until the node is deleted");
     }
     let guard = lock.lock().unwrap();
@@ -158,7 +165,7 @@ fn released_nodes_of_this_process_never_keep_it_out() {
     let session = session(&at);
     let lock = lock(&session);
     for round in 0..60 {
-        let guard = lock.try_lock().unwrap();
+        let guard = lock.try_lock().optional().unwrap();
         drop(guard.unwrap_or_else(|| panic!("round {round}: kept out by its own node")));
     }
     until_empty(&at, LOCK);
@@ -212,8 +219,8 @@ fn another_clients_node_keeps_us_out_until_it_goes() {
         let mut raw = foreign(&at, flags);
         let session = session(&at);
         let lock = lock(&session);
-        assert!(lock.try_lock().unwrap().is_none());
-        assert!(lock.lock_timeout(Duration::from_millis(300)).unwrap().is_none());
+        assert!(lock.try_lock().optional().unwrap().is_none());
+        assert!(lock.lock_timeout(Duration::from_millis(300)).optional().unwrap().is_none());
         let holder = lock.holders().unwrap().remove(0);
         assert_eq!(
             (holder.data.as_slice(), holder.session_id == 0),
@@ -222,7 +229,7 @@ fn another_clients_node_keeps_us_out_until_it_goes() {
         thread::scope(|scope| {
             let waiter = spawn_waiting(scope, || drop(lock.lock().unwrap()));
             raw.set_data(&full_path(&at, NODE), b"still me").unwrap();
-            assert!(lock.try_lock().unwrap().is_none() && !waiter.is_finished());
+            assert!(lock.try_lock().optional().unwrap().is_none() && !waiter.is_finished());
             raw.delete(&full_path(&at, NODE)).unwrap();
             waiter.join().unwrap();
         });
@@ -247,9 +254,11 @@ fn acl_is_on_node_and_parents() {
     assert_eq!(stranger.delete(&full_path(&at, NODE)).unwrap_err().code(), Some(raw::NO_AUTH));
     let theirs = session(&at);
     let shut_out = ZkExclusiveLock::new(&theirs, LOCK).unwrap();
-    for refused in
-        [shut_out.lock().map(drop), shut_out.try_lock().map(drop), shut_out.holders().map(drop)]
-    {
+    for refused in [
+        shut_out.lock().map(drop),
+        shut_out.try_lock().optional().map(drop),
+        shut_out.holders().map(drop),
+    ] {
         assert!(matches!(refused, Err(Error::NoAuth { .. })), "{refused:?}");
     }
     guard.unlock().unwrap();
@@ -275,16 +284,16 @@ fn timeout_and_cancellation_leave_nothing() {
     let (first, second) = (lock(&ours), lock(&theirs));
     let guard = first.lock().unwrap();
     let begun = Instant::now();
-    assert!(second.lock_timeout(Duration::from_millis(300)).unwrap().is_none());
+    assert!(second.lock_timeout(Duration::from_millis(300)).optional().unwrap().is_none());
     assert_lasted(begun, Duration::from_millis(300)..Duration::from_millis(300) + SLACK);
     let token = CancelToken::new();
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || {
-            second.lock_with(Wait::forever().cancelled_by(&token)).map(drop)
+            second.lock_with(Wait::forever().cancelled_by(&token)).optional().map(drop)
         });
         // A thread that waits for its turn behind this one gives up, too.
         let behind = spawn_waiting(scope, || {
-            second.lock_with(Wait::forever().cancelled_by(&token)).map(drop)
+            second.lock_with(Wait::forever().cancelled_by(&token)).optional().map(drop)
         });
         token.cancel();
         for waiter in [waiter, behind] {
@@ -295,7 +304,7 @@ fn timeout_and_cancellation_leave_nothing() {
     assert!(guard.is_held());
     guard.unlock().unwrap();
     assert_eq!(queue(&at, LOCK), [""; 0]);
-    assert!(second.try_lock().unwrap().is_some());
+    assert!(second.try_lock().optional().unwrap().is_some());
     until_empty(&at, LOCK);
 }
 
@@ -317,7 +326,7 @@ fn close_releases_it_and_ends_the_waits() {
             guard.unlock(),
             Err(Error::Lost { reason: LossReason::SessionClosed, .. })
         ));
-        assert!(matches!(first.try_lock().map(drop), Err(Error::Closed { .. })));
+        assert!(matches!(first.try_lock().optional().map(drop), Err(Error::Closed { .. })));
     });
     let waiting = session(&at);
     thread::scope(|scope| {
@@ -383,7 +392,7 @@ fn panic_releases_it() {
         });
         assert!(panicked.join().is_err());
     });
-    assert!(lock.try_lock().unwrap().is_some());
+    assert!(lock.try_lock().optional().unwrap().is_some());
     until_empty(&at, LOCK);
 }
 

@@ -7,7 +7,9 @@ use crate::support::{
     scene::{SOON, session, until_empty},
 };
 use std::{thread, time::Duration};
-use zk_mutex::{CancelToken, Cause, Error, Wait, ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore};
+use zk_mutex::{
+    CancelToken, Cause, Error, OptionalExt, Wait, ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore,
+};
 use zk_test_server::{Op, TestServer};
 
 const PATH: &str = "/locks/orders";
@@ -25,9 +27,10 @@ fn semaphore_whose_time_ends_after_its_wait_in_the_mutex_was_contended() {
     let token = CancelToken::new();
     thread::scope(|scope| {
         let waits = Wait::forever().cancelled_by(&token);
-        let ahead = spawn_waiting(scope, || other.acquire_with(waits).map(drop));
+        let ahead = spawn_waiting(scope, || other.acquire_with(waits).optional().map(drop));
         until_queue(&at, &format!("{PATH}/leases"), 2);
-        let waiter = scope.spawn(|| ours.acquire_timeout(LIMIT).map(|permit| permit.is_some()));
+        let waiter =
+            scope.spawn(|| ours.acquire_timeout(LIMIT).optional().map(|permit| permit.is_some()));
         until_queue(&at, &format!("{PATH}/locks"), 2);
         let held = server.hold_requests(Op::Create.on("-lease-"));
         token.cancel();
@@ -51,7 +54,8 @@ fn multi_lock_whose_time_ends_after_another_member_was_contended() {
     let guard = ZkMutex::new(&theirs, A).unwrap().lock().unwrap();
     let held = server.hold_requests(Op::Create.on(format!("{B}/")));
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| lock.lock_timeout(LIMIT).map(|guard| guard.is_some()));
+        let waiter =
+            scope.spawn(|| lock.lock_timeout(LIMIT).optional().map(|guard| guard.is_some()));
         until_queue(&at, A, 2);
         drop(guard);
         assert!(held.wait(SOON), "it has the one, and asks for the other");
@@ -70,8 +74,8 @@ fn threads_whose_time_ends_before_any_answer() {
     lock.lock().unwrap().unlock().unwrap();
     let held = server.hold_requests(Op::Create.on(format!("{PATH}/")));
     thread::scope(|scope| {
-        let first = spawn_waiting(scope, || lock.lock_timeout(LIMIT).map(drop));
-        assert_eq!(lock.lock_timeout(LIMIT / 4).map(|guard| guard.is_some()), Ok(false));
+        let first = spawn_waiting(scope, || lock.lock_timeout(LIMIT).optional().map(drop));
+        assert_eq!(lock.lock_timeout(LIMIT / 4).optional().map(|guard| guard.is_some()), Ok(false));
         let said = first.join().unwrap().unwrap_err();
         let path = PATH.to_owned();
         assert_eq!(said, Error::Unavailable { op: "lock", path, cause: Cause::Deadline });
@@ -97,14 +101,14 @@ fn errors_name_the_call_that_failed() {
     let ours = session(&at);
     let short = Duration::from_millis(300);
     let lock = ZkRwLock::new(&ours, PATH).unwrap();
-    unanswered(&server, &at, || lock.read_timeout(short).map(drop), "read");
-    unanswered(&server, &at, || lock.write_timeout(short).map(drop), "write");
+    unanswered(&server, &at, || lock.read_timeout(short).optional().map(drop), "read");
+    unanswered(&server, &at, || lock.write_timeout(short).optional().map(drop), "write");
     drop(lock);
     let semaphore = ZkSemaphore::new(&ours, PATH, 2).unwrap();
-    unanswered(&server, &at, || semaphore.acquire_timeout(short).map(drop), "acquire");
+    unanswered(&server, &at, || semaphore.acquire_timeout(short).optional().map(drop), "acquire");
     drop(semaphore);
     let mutex = ZkMutex::new(&ours, PATH).unwrap();
-    unanswered(&server, &at, || mutex.lock_timeout(short).map(drop), "lock");
+    unanswered(&server, &at, || mutex.lock_timeout(short).optional().map(drop), "lock");
 }
 
 scenarios![

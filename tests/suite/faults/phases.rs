@@ -12,7 +12,7 @@ use std::{
     thread,
     time::Duration,
 };
-use zk_mutex::{Error, LossReason, LostSignal, SessionEvent, SessionState, ZkSession};
+use zk_mutex::{Error, LossReason, LostSignal, OptionalExt, SessionEvent, SessionState, ZkSession};
 
 const PATH: &str = "/locks/orders";
 const OTHER: &str = "/locks/other";
@@ -225,7 +225,10 @@ fn holding(recipe: Recipe, fault: Fault) {
     );
     assert_eq!((guard.lost_reason(), stage.queue().len()), (None, 1));
     assert_ne!(lock.is_owned_here(), Some(false));
-    assert!(stage.rival().try_lock().unwrap().is_none(), "the victim still holds the lock");
+    assert!(
+        stage.rival().try_lock().optional().unwrap().is_none(),
+        "the victim still holds the lock"
+    );
     assert_eq!(guard.path(), format!("{PATH}/{}", stage.queue()[0]));
     guard.unlock().unwrap();
     until_empty(&stage.clean, OTHER);
@@ -269,10 +272,12 @@ fn lost_by_expiry(stage: &Stage, lock: &Lock, guard: &Guard<'_>) {
     assert_eq!(guard.check(), Err(gone.clone()));
     if stage.recipe.is_a_threads() {
         assert_eq!(lock.lock().map(drop), Err(gone.clone()), "no second hold on top of a lost one");
-        assert_eq!(lock.try_lock().map(drop), Err(gone));
+        assert_eq!(lock.try_lock().optional().map(drop), Err(gone));
     }
     assert_ne!(lock.is_owned_here(), Some(true));
-    assert!(stage.rival().lock_timeout(SOON).unwrap().is_some_and(|theirs| theirs.is_held()));
+    assert!(
+        stage.rival().lock_timeout(SOON).optional().unwrap().is_some_and(|theirs| theirs.is_held())
+    );
     stage.recovered();
     // The remaining guard does not keep a thread of the same process out.
     thread::scope(|scope| {
@@ -407,7 +412,7 @@ fn creating(recipe: Recipe, fault: Fault) {
             until("the bystander is back", SOON * 2, || {
                 (stage.bystander.state() == SessionState::Connected).then_some(())
             });
-            assert!(stage.rival().try_lock().unwrap().is_none());
+            assert!(stage.rival().try_lock().optional().unwrap().is_none());
             guard.unlock().unwrap();
             path
         });

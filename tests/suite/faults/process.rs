@@ -14,7 +14,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{LossReason, ZkMutex};
+use zk_mutex::{LossReason, OptionalExt, ZkMutex};
 
 const PATH: &str = "/locks/orders";
 
@@ -33,14 +33,14 @@ fn lock_of_a_thread_that_panics_is_released() {
         })
     };
     assert!(panics.join().is_err());
-    assert!(other.lock_timeout(SOON).unwrap().is_some());
+    assert!(other.lock_timeout(SOON).optional().unwrap().is_some());
     // A panic that is caught on the same thread leaves no hold and poisons nothing.
     let caught = catch_unwind(AssertUnwindSafe(|| {
         let _guard = mutex.lock().unwrap();
         panic!("while holding");
     }));
     assert!(caught.is_err() && !mutex.is_owned_by_current_thread());
-    assert!(other.lock_timeout(SOON).unwrap().is_some());
+    assert!(other.lock_timeout(SOON).optional().unwrap().is_some());
     assert!(mutex.lock().unwrap().is_held());
     until_empty(&at, PATH);
     assert_eq!(mine.session_id(), id);
@@ -78,10 +78,13 @@ fn lock_of_a_process_that_is_killed_is_released_by_the_server() {
     let token: i64 = holder.says().parse().unwrap();
     let session = session(&at);
     let mutex = ZkMutex::new(&session, PATH).unwrap();
-    assert!(mutex.try_lock().unwrap().is_none());
+    assert!(mutex.try_lock().optional().unwrap().is_none());
     holder.signal("-KILL");
-    let guard =
-        mutex.lock_timeout(timeout * 2 + SOON).unwrap().expect("the server ended its session");
+    let guard = mutex
+        .lock_timeout(timeout * 2 + SOON)
+        .optional()
+        .unwrap()
+        .expect("the server ended its session");
     assert!(guard.fencing_token().zxid() > token);
     guard.unlock().unwrap();
     until_empty(&at, PATH);
@@ -98,10 +101,13 @@ fn process_stopped_past_its_session_wakes_without_the_lock() {
     let token: i64 = sleeper.says().parse().unwrap();
     let session = session(&at);
     let mutex = ZkMutex::new(&session, PATH).unwrap();
-    assert!(mutex.try_lock().unwrap().is_none());
+    assert!(mutex.try_lock().optional().unwrap().is_none());
     sleeper.signal("-STOP");
-    let guard =
-        mutex.lock_timeout(timeout * 2 + SOON).unwrap().expect("the server ended its session");
+    let guard = mutex
+        .lock_timeout(timeout * 2 + SOON)
+        .optional()
+        .unwrap()
+        .expect("the server ended its session");
     assert!(guard.fencing_token().zxid() > token, "the store can refuse the sleeper's writes");
     thread::sleep(timeout); // longer than the child's limit for a long stop
     sleeper.signal("-CONT");

@@ -21,8 +21,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    CancelToken, Error, FencingToken, Held, LostSignal, RetryPolicy, SessionState, Wait,
-    ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSession,
+    CancelToken, Error, FencingToken, Held, LostSignal, OptionalExt, RetryPolicy, SessionState,
+    Wait, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSession,
 };
 use zk_test_server::{Matcher, Op, TestServer};
 
@@ -116,7 +116,7 @@ impl World {
     /// A lock that only this thread asks for: nobody else can have it, but for a session of ours that
     /// was lost and that the server has not expired yet.
     fn own(&self, lock: &ZkMutex, limit: Duration) {
-        let result = lock.lock_timeout(limit);
+        let result = lock.lock_timeout(limit).optional();
         let is_taken = matches!(result, Ok(None));
         assert!(!(is_taken && self.is_checked), "somebody else has the lock of this thread");
         let Some(guard) = got(result) else { return };
@@ -137,16 +137,16 @@ impl World {
                 let guard = got(locks.mutex.lock().map(Some));
                 guard.iter().for_each(|guard| {
                     self.inside(guard, &self.mutex);
-                    drop(got(locks.mutex.lock_timeout(limit)));
+                    drop(got(locks.mutex.lock_timeout(limit).optional()));
                 });
             }
             1 => {
                 most = Some(T / 6);
-                got(locks.mutex.try_lock())
+                got(locks.mutex.try_lock().optional())
                     .iter()
                     .for_each(|guard| self.inside(guard, &self.mutex));
             }
-            2 | 3 => got(locks.mutex.lock_timeout(limit))
+            2 | 3 => got(locks.mutex.lock_timeout(limit).optional())
                 .iter()
                 .for_each(|guard| self.inside(guard, &self.mutex)),
             4 => {
@@ -156,12 +156,12 @@ impl World {
                         thread::sleep(limit);
                         token.cancel();
                     });
-                    got(locks.mutex.lock_with(Wait::forever().cancelled_by(&token)))
+                    got(locks.mutex.lock_with(Wait::forever().cancelled_by(&token)).optional())
                         .iter()
                         .for_each(|guard| self.inside(guard, &self.mutex));
                 });
             }
-            5 | 6 => got(locks.rw.read_timeout(limit)).iter().for_each(|guard| {
+            5 | 6 => got(locks.rw.read_timeout(limit).optional()).iter().for_each(|guard| {
                 if self.is_checked && guard.is_held() {
                     self.readers.fetch_add(1, SeqCst);
                     thread::yield_now();
@@ -169,7 +169,7 @@ impl World {
                 }
                 self.done.fetch_add(1, SeqCst);
             }),
-            7 => got(locks.rw.write_timeout(limit)).iter().for_each(|guard| {
+            7 => got(locks.rw.write_timeout(limit).optional()).iter().for_each(|guard| {
                 assert!(
                     !self.is_checked || !guard.is_held() || self.readers.load(SeqCst) == 0,
                     "a reader is inside"
@@ -179,7 +179,7 @@ impl World {
             8 | 9 => {
                 let number = random.u32(1..4);
                 let Some(permits) =
-                    got(locks.permits.acquire_many_with(number, Wait::timeout(limit)))
+                    got(locks.permits.acquire_many_with(number, Wait::timeout(limit)).optional())
                 else {
                     return;
                 };
@@ -195,7 +195,7 @@ impl World {
                 self.done.fetch_add(1, SeqCst);
             }
             10 => self.own(own, limit),
-            _ => got(locks.one.lock_timeout(limit))
+            _ => got(locks.one.lock_timeout(limit).optional())
                 .iter()
                 .for_each(|guard| self.inside(guard, &self.one)),
         }

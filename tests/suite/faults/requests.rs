@@ -16,7 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    CancelToken, Cause, Error, RetryPolicy, SessionEvent, SessionState, Wait, ZkSession,
+    CancelToken, Cause, Error, OptionalExt, RetryPolicy, SessionEvent, SessionState, Wait,
+    ZkSession,
 };
 
 const PATH: &str = "/locks/orders";
@@ -90,24 +91,26 @@ fn timeout_of_zero_asks_once(recipe: Recipe) {
     for wait in
         [&zero, &zero.clone().or_until(later), &zero.clone().cancelled_by(&CancelToken::new())]
     {
-        assert!(stage.lock.lock_with(wait.clone()).unwrap().is_none(), "{wait:?}");
+        let said = stage.lock.lock_with(wait.clone()).map(drop);
+        assert_eq!(said, Err(Error::WouldBlock { path: PATH.into() }), "{wait:?}");
     }
-    assert!(stage.lock.lock_timeout(Duration::ZERO).unwrap().is_none() && held.is_held());
+    let said = [stage.lock.lock_timeout(Duration::ZERO), stage.lock.try_lock()];
+    for said in said {
+        assert_eq!(said.map(drop), Err(Error::WouldBlock { path: PATH.into() }));
+    }
+    assert!(held.is_held());
     assert_eq!(nodes(&stage.at, PATH), before, "no node is left");
     if recipe.is_lock() && recipe != Recipe::Exclusive {
         assert_eq!(stage.proxy.count(recipe.own(OpKind::Create)), 0, "and no node was made");
     }
     held.unlock().unwrap();
     for wait in [&zero, &zero.clone().or_until(later)] {
-        assert!(
-            stage.lock.lock_with(wait.clone()).unwrap().is_some_and(|guard| guard.is_held()),
-            "{wait:?}"
-        );
+        assert!(stage.lock.lock_with(wait.clone()).unwrap().is_held(), "{wait:?}");
         until_empty(&stage.at, PATH);
     }
     let cancelled = CancelToken::new();
     cancelled.cancel();
-    let said = stage.lock.lock_with(zero.cancelled_by(&cancelled)).map(drop);
+    let said = stage.lock.lock_with(zero.cancelled_by(&cancelled)).optional().map(drop);
     assert_eq!(said, Err(Error::Cancelled { path: PATH.into() }));
     stage.end();
 }
@@ -124,12 +127,13 @@ fn wait_ends_by_its_timeout_its_deadline_or_its_token(recipe: Recipe) {
         let (timeout, deadline) =
             if by_deadline { (LONG, start + wait) } else { (wait, start + LONG) };
         let all = Wait::timeout(timeout).or_until(deadline).cancelled_by(&token);
-        assert!(stage.lock.lock_with(all).unwrap().is_none());
+        let said = stage.lock.lock_with(all).map(drop);
+        assert_eq!(said, Err(Error::TimedOut { path: PATH.into() }));
         assert_lasted(start, wait..wait + SLACK);
     }
     thread::scope(|scope| {
         let all = Wait::timeout(LONG).or_until(Instant::now() + LONG).cancelled_by(&token);
-        let waiter = scope.spawn(|| stage.lock.lock_with(all).map(drop));
+        let waiter = scope.spawn(|| stage.lock.lock_with(all).optional().map(drop));
         thread::sleep(wait);
         token.cancel();
         assert_eq!(waiter.join().unwrap(), Err(Error::Cancelled { path: PATH.into() }));
@@ -138,7 +142,7 @@ fn wait_ends_by_its_timeout_its_deadline_or_its_token(recipe: Recipe) {
     held.unlock().unwrap();
     // A token that is not cancelled and a late deadline do not end the wait.
     let all = Wait::timeout(LONG).or_until(Instant::now() + LONG).cancelled_by(&CancelToken::new());
-    assert!(stage.lock.lock_with(all).unwrap().is_some_and(|guard| guard.is_held()));
+    assert!(stage.lock.lock_with(all).unwrap().is_held());
     stage.end();
 }
 
@@ -193,7 +197,7 @@ fn close_during_the_call_after_the_create_is_reported_and_leaves_nothing(recipe:
     });
     let (_other, theirs) = stage.rival();
     assert!(
-        theirs.lock_timeout(T * 2).unwrap().is_some(),
+        theirs.lock_timeout(T * 2).optional().unwrap().is_some(),
         "at the latest the server ends the session"
     );
     until_empty(&stage.at, PATH);
@@ -265,7 +269,7 @@ fn abandoned(recipe: Recipe, hold: Direction, heals: Heals) {
     let stage = Stage::new(recipe);
     stage.proxy.hold(hold, true);
     let start = Instant::now();
-    let said = stage.lock.lock_timeout(Duration::from_millis(300)).map(drop);
+    let said = stage.lock.lock_timeout(Duration::from_millis(300)).optional().map(drop);
     assert_lasted(start, Duration::from_millis(300)..Duration::from_millis(300) + SLACK);
     let unavailable =
         |cause| Err(Error::Unavailable { op: recipe.ops()[0], path: PATH.into(), cause });
@@ -286,7 +290,7 @@ fn abandoned(recipe: Recipe, hold: Direction, heals: Heals) {
     // The requests that were held back arrive before this call's requests.
     let (_other, theirs) = stage.rival();
     stage.end_of_abandoned();
-    assert!(theirs.lock_timeout(SOON).unwrap().is_some());
+    assert!(theirs.lock_timeout(SOON).optional().unwrap().is_some());
     stage.end();
 }
 
@@ -306,8 +310,9 @@ fn lock_cancelled_in_a_black_hole_returns_at_once_and_leaves_nothing(recipe: Rec
     stage.proxy.hold(Direction::ToClient, true);
     let made = stage.proxy.on_request(OpKind::Create.on(recipe.first_mark()), SOON);
     thread::scope(|scope| {
-        let locker =
-            scope.spawn(|| stage.lock.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
+        let locker = scope.spawn(|| {
+            stage.lock.lock_with(Wait::forever().cancelled_by(&token)).optional().map(drop)
+        });
         made.wait();
         let cancelled = Instant::now();
         token.cancel();
@@ -327,7 +332,7 @@ fn try_lock_in_a_black_hole_gives_up_in_a_sixth_of_the_timeout(recipe: Recipe) {
     stage.proxy.black_hole(true);
     for _ in 0..4 {
         let start = Instant::now();
-        let said = stage.lock.try_lock().map(drop);
+        let said = stage.lock.try_lock().optional().map(drop);
         assert!(at_best(start) < T / 6 + SLACK, "{:?}", start.elapsed());
         assert!(
             matches!(said, Err(Error::Unavailable { op, .. }) if op == recipe.ops()[0]),
@@ -343,7 +348,7 @@ fn lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage(recipe: Rec
     stage.proxy.black_hole(true);
     for millis in [0, 50, 700, 1800] {
         let (start, limit) = (Instant::now(), Duration::from_millis(millis));
-        let said = stage.lock.lock_timeout(limit).map(drop);
+        let said = stage.lock.lock_timeout(limit).optional().map(drop);
         assert_lasted(start, limit..limit + SLACK);
         assert!(
             matches!(said, Err(Error::Unavailable { op, .. }) if op == recipe.ops()[0]),
@@ -359,7 +364,7 @@ fn none_means_that_another_contender_has_it(recipe: Recipe) {
     let (_other, theirs) = stage.rival();
     let guard = theirs.lock().unwrap();
     stage.proxy.clear();
-    assert!(stage.lock.try_lock().unwrap().is_none());
+    assert!(stage.lock.try_lock().optional().unwrap().is_none());
     // A candidate joins first, which makes its node and lists the queue.
     let joins = usize::from(!recipe.is_lock());
     assert_eq!(
@@ -369,7 +374,7 @@ fn none_means_that_another_contender_has_it(recipe: Recipe) {
     );
     // Long enough, even on a busy machine, to see another contender ahead.
     let (start, limit) = (Instant::now(), Duration::from_millis(1500));
-    assert!(stage.lock.lock_timeout(limit).unwrap().is_none());
+    assert!(stage.lock.lock_timeout(limit).optional().unwrap().is_none());
     assert_lasted(start, limit..limit + SLACK);
     until("our node is deleted", SOON, || (queue(&stage.at, PATH).len() == 1).then_some(()));
     guard.unlock().unwrap();
@@ -383,7 +388,7 @@ fn deadline_of_a_wait_that_passes_in_an_outage_is_no_contention(recipe: Recipe) 
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let start = Instant::now();
-            let said = stage.lock.lock_timeout(Duration::from_secs(3)).map(drop);
+            let said = stage.lock.lock_timeout(Duration::from_secs(3)).optional().map(drop);
             assert!(at_best(start) < Duration::from_secs(3) + SLACK, "{:?}", start.elapsed());
             said
         });
@@ -394,7 +399,7 @@ fn deadline_of_a_wait_that_passes_in_an_outage_is_no_contention(recipe: Recipe) 
         assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
     });
     // During the outage nothing is known, also for threads that queue behind each other.
-    assert!(matches!(stage.lock.try_lock().map(drop), Err(Error::Unavailable { .. })));
+    assert!(matches!(stage.lock.try_lock().optional().map(drop), Err(Error::Unavailable { .. })));
     stage.proxy.refuse(false);
     until_state(&stage.session, SessionState::Connected);
     until("our node is deleted", SOON, || (queue(&stage.at, PATH).len() == 1).then_some(()));
@@ -409,21 +414,22 @@ fn threads_that_queue_here_in_an_outage_get_the_outage_as_error(recipe: Recipe) 
     let events = stage.session.subscribe();
     let token = CancelToken::new();
     thread::scope(|scope| {
-        let first =
-            scope.spawn(|| stage.lock.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
+        let first = scope.spawn(|| {
+            stage.lock.lock_with(Wait::forever().cancelled_by(&token)).optional().map(drop)
+        });
         until("it waits", SOON, || recipe.waits(&stage.proxy).then_some(()));
         assert!(
-            stage.lock.lock_timeout(Duration::from_millis(100)).unwrap().is_none(),
+            stage.lock.lock_timeout(Duration::from_millis(100)).optional().unwrap().is_none(),
             "the first stands behind another"
         );
         stage.proxy.refuse(true);
         stage.proxy.cut();
         until_event(&events, |event| *event == SessionEvent::Suspended);
         let start = Instant::now();
-        let said = stage.lock.lock_timeout(Duration::from_millis(300)).map(drop);
+        let said = stage.lock.lock_timeout(Duration::from_millis(300)).optional().map(drop);
         assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
         assert!(at_best(start) < Duration::from_millis(300) + SLACK);
-        let said = stage.lock.try_lock().map(drop);
+        let said = stage.lock.try_lock().optional().map(drop);
         assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
         token.cancel();
         assert!(matches!(first.join().unwrap(), Err(Error::Cancelled { .. })));
@@ -455,7 +461,7 @@ fn lock_in_a_long_outage_is_an_error_after_the_time_of_the_call(recipe: Recipe) 
         let start = Instant::now();
         let said = limit.map_or_else(
             || lock.lock().map(|_| true),
-            |limit| lock.lock_timeout(limit).map(|guard| guard.is_some()),
+            |limit| lock.lock_timeout(limit).optional().map(|guard| guard.is_some()),
         );
         assert_lasted(start, times);
         assert!(
@@ -471,7 +477,9 @@ fn lock_in_a_long_outage_is_an_error_after_the_time_of_the_call(recipe: Recipe) 
     }
     ends(Some(Duration::ZERO), Duration::ZERO..SOON / 6); // no T/6
     thread::scope(|scope| {
-        let waiter = spawn_waiting(scope, || lock.lock_timeout(SOON).map(|guard| guard.is_some()));
+        let waiter = spawn_waiting(scope, || {
+            lock.lock_timeout(SOON).optional().map(|guard| guard.is_some())
+        });
         // These wait behind the other thread, but no longer than they would alone.
         let others = [(); 3].map(|()| scope.spawn(|| ends(None, POLICY..POLICY + SLACK)));
         others.into_iter().for_each(|other| other.join().unwrap());

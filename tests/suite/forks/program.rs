@@ -25,8 +25,9 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, Held, LossReason, LostSignal, Member, RevokeSignal, SessionState, ZkElection,
-    ZkExclusiveLock, ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    Error, Held, LossReason, LostSignal, Member, OptionalExt, RevokeSignal, SessionState,
+    ZkElection, ZkExclusiveLock, ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex,
+    ZkSession,
 };
 
 /// The first argument that starts this program instead of the suite.
@@ -146,9 +147,9 @@ fn is_refused<T>(called: Result<T, Error>) {
 /// What a child must find of a lock.
 #[track_caller]
 fn is_dead(lock: &Lock) {
-    is_refused(lock.try_lock());
+    is_refused(lock.try_lock().optional());
     is_refused(lock.lock());
-    is_refused(lock.lock_timeout(SOON));
+    is_refused(lock.lock_timeout(SOON).optional());
     assert!(lock.is_owned_here().is_none_or(|owned| !owned));
 }
 
@@ -216,7 +217,7 @@ fn recipe(at: &str, recipe: Recipe) {
     is_unharmed(at, &session, &guard.holds());
     assert_eq!(before.reason(), None);
     guard.unlock().unwrap();
-    lock.try_lock().unwrap().expect("it is free").unlock().unwrap();
+    lock.try_lock().optional().unwrap().expect("it is free").unlock().unwrap();
 }
 
 fn downgraded(at: &str) {
@@ -236,7 +237,7 @@ fn downgraded(at: &str) {
     let Some(child) = forked() else {
         is_lost(&read);
         is_refused(lock.read());
-        is_refused(lock.try_write());
+        is_refused(lock.try_write().optional());
         assert!(format!("{lock:?}").contains("<of the parent process>"));
         drop((read, lock, session));
         well()
@@ -252,7 +253,7 @@ fn semaphore_mutex(at: &str) {
     let guard = mutex.lock().unwrap();
     let Some(child) = forked() else {
         is_lost(&guard);
-        is_refused(mutex.try_lock());
+        is_refused(mutex.try_lock().optional());
         is_refused(mutex.holders());
         drop((guard, mutex, session));
         well()
@@ -291,7 +292,7 @@ fn candidate(at: &str) {
         is_lost(&term);
         assert!(!candidate.is_leader() && candidate.leadership().is_none());
         is_refused(candidate.wait_leader());
-        is_refused(candidate.wait_leader_timeout(SOON));
+        is_refused(candidate.wait_leader_timeout(SOON).optional());
         assert!(candidate.events().recv().is_err());
         assert!(format!("{candidate:?}").contains("<over>"));
         is_refused(candidate.leave());
@@ -358,7 +359,7 @@ fn signals_of_a_multi_lock(at: &str) {
         is_raised(&guard.lost());
         is_raised(&before);
         assert_eq!((guard.valid_for(), guard.valid_until()), (Duration::ZERO, None));
-        is_refused(both.try_lock());
+        is_refused(both.try_lock().optional());
         assert!(matches!(guard.unlock(), Err(Error::Lost { reason: LossReason::Forked, .. })));
         drop((both, mutex, rwlock, one, other));
         well()
@@ -431,10 +432,10 @@ fn session_of_its_own(at: &str) {
         let own = session(at);
         assert_eq!(own.state(), SessionState::Connected);
         let same = ZkMutex::new(&own, LOCK).unwrap();
-        assert!(same.try_lock().unwrap().is_none(), "the parent holds it");
+        assert!(same.try_lock().optional().unwrap().is_none(), "the parent holds it");
         // Not as if this thread held it: that would be an error.
         let same = ZkMultiLock::new([&same]).unwrap();
-        assert!(same.try_lock().unwrap().is_none());
+        assert!(same.try_lock().optional().unwrap().is_none());
         // Another kind of lock at a path of the parent's: nobody uses it in this process.
         let other = ZkSemaphore::new(&own, "/locks/other", 2).unwrap();
         let permit = other.acquire().unwrap();
@@ -442,7 +443,7 @@ fn session_of_its_own(at: &str) {
         assert!(holder.data.ends_with(format!(":{}", process::id()).as_bytes()));
         assert_eq!(Some(holder.session_id), own.session_id());
         permit.unlock().unwrap();
-        is_refused(exclusive.try_lock());
+        is_refused(exclusive.try_lock().optional());
         own.close().unwrap();
         well()
     };
@@ -506,11 +507,11 @@ fn child_of_a_child(at: &str) {
         let Some(grandchild) = forked() else {
             is_lost(&guard);
             is_lost(&second);
-            is_refused(mutex.try_lock());
+            is_refused(mutex.try_lock().optional());
             is_closed(&own);
             let third = session(at);
             let third = ZkMutex::new(&third, "/locks/childs").unwrap();
-            assert!(third.try_lock().unwrap().is_none(), "the child holds it");
+            assert!(third.try_lock().optional().unwrap().is_none(), "the child holds it");
             drop((second, mutex, own, guard));
             well()
         };

@@ -7,7 +7,7 @@ use crate::support::{
     scene::{self, SOON, session_of, until_empty},
 };
 use std::{mem, thread, time::Duration};
-use zk_mutex::{Error, LostSignal, ZkMutex, ZkRwLock, ZkSession};
+use zk_mutex::{Error, LostSignal, OptionalExt, ZkMutex, ZkRwLock, ZkSession};
 
 const PATH: &str = "/locks/orders";
 
@@ -33,7 +33,7 @@ fn a_thread_whose_guards_leaked_locks_again_after_clear_lost() {
     expire(&server, &session, &lost);
     for _ in 0..3 {
         is_lost(mutex.lock());
-        is_lost(mutex.try_lock());
+        is_lost(mutex.try_lock().optional());
     }
     // Other threads are not affected.
     thread::scope(|scope| {
@@ -122,7 +122,7 @@ fn the_node_of_leaked_guards_goes_when_they_are_given_up() {
     server.embedded_server().black_hole(false);
     is_lost(mutex.lock());
     assert!(mutex.clear_lost());
-    drop(theirs.lock_timeout(SOON).unwrap().expect("the node is deleted"));
+    drop(theirs.lock_timeout(SOON).optional().unwrap().expect("the node is deleted"));
     drop(mutex.lock().unwrap());
     until_empty(&at, PATH);
     ours.close().unwrap(); // a leaked guard keeps the session open

@@ -16,8 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, Held, LockBuilder, LossReason, Wait, ZkExclusiveLock, ZkMultiLock, ZkMutex, ZkRwLock,
-    ZkSemaphore, ZkSession,
+    Error, Held, LockBuilder, LossReason, OptionalExt, Wait, ZkExclusiveLock, ZkMultiLock, ZkMutex,
+    ZkRwLock, ZkSemaphore, ZkSession,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -54,18 +54,19 @@ fn guard_ends_at_its_time_and_others_get_the_lock_when_it_is_dropped() {
     });
     // The thread has not let go: nobody else has the lock, and it cannot lock again.
     assert_eq!(queue(&at, LOCK).len(), 1);
-    assert!(other.try_lock().unwrap().is_none());
+    assert!(other.try_lock().optional().unwrap().is_none());
     assert!(matches!(mine.lock(), Err(Error::Lost { reason: LossReason::HeldTooLong, .. })));
     drop(nested);
     thread::scope(|scope| {
         // Another thread of this process waits at the server.
-        let next = scope.spawn(|| mine.lock_timeout(SOON).unwrap().map(|guard| guard.is_held()));
+        let next = scope
+            .spawn(|| mine.lock_timeout(SOON).optional().unwrap().map(|guard| guard.is_held()));
         until("it waits there", SOON, || (queue(&at, LOCK).len() == 2).then_some(()));
         assert!(matches!(guard.unlock(), Err(Error::Lost { .. })));
         assert_eq!(next.join().unwrap(), Some(true));
     });
     assert!(mine.lock().unwrap().is_held(), "the time begins anew");
-    assert!(other.lock_timeout(SOON).unwrap().is_some());
+    assert!(other.lock_timeout(SOON).optional().unwrap().is_some());
     until_empty(&at, LOCK);
 }
 
@@ -78,14 +79,14 @@ fn overdue_hold_is_released_for_others_though_its_guard_lives() {
     let guard = mine.lock().unwrap();
     thread::scope(|scope| {
         let waits = spawn_waiting(scope, || {
-            let next = other.lock_timeout(SOON).unwrap().expect("it is released");
+            let next = other.lock_timeout(SOON).optional().unwrap().expect("it is released");
             assert!(!guard.is_held() && start.elapsed() >= MOST, "it is lost before that");
             next.fencing_token()
         });
         assert!(waits.join().unwrap() > guard.fencing_token());
     });
     held_too_long(&guard, start);
-    let theirs = other.lock_timeout(SOON).unwrap().expect("nobody has it");
+    let theirs = other.lock_timeout(SOON).optional().unwrap().expect("nobody has it");
     drop(guard); // of a node that is gone
     assert!(theirs.is_held() && theirs.check().is_ok());
     theirs.unlock().unwrap();
@@ -105,7 +106,7 @@ fn hold_ends_in_time_in_a_black_hole() {
     server.black_hole(false);
     drop(guard);
     let short = ZkMutex::builder(&ours, "/short").max_hold(Duration::from_millis(200));
-    let short = short.build().unwrap().lock_timeout(SOON).unwrap().unwrap();
+    let short = short.build().unwrap().lock_timeout(SOON).optional().unwrap().unwrap();
     let begun = Instant::now();
     assert_eq!(short.lost().wait(SOON), Some(LossReason::HeldTooLong));
     assert!(at_best(begun) < Duration::from_millis(900), "{:?}", begun.elapsed());
@@ -121,7 +122,7 @@ fn each_thread_has_its_own_time_when_the_lock_is_handed_over() {
     thread::scope(|scope| {
         let next = spawn_waiting(scope, || {
             let begun = Instant::now();
-            let next = mine.lock_timeout(SOON).unwrap().expect("it is handed over");
+            let next = mine.lock_timeout(SOON).optional().unwrap().expect("it is handed over");
             let path = next.path().to_owned();
             sleep(MOST * 2 / 3);
             // The first thread's time is over by now.
@@ -206,8 +207,11 @@ fn permits_exclusive_and_multi_locks_end_in_time() {
     let start = Instant::now();
     let two = permits.acquire_many(2).unwrap();
     held_too_long(&two, start);
-    let all =
-        permits.acquire_many_with(3, Wait::timeout(SOON)).unwrap().expect("they were released");
+    let all = permits
+        .acquire_many_with(3, Wait::timeout(SOON))
+        .optional()
+        .unwrap()
+        .expect("they were released");
     drop(two);
     assert!(all.is_held());
     drop(all);
@@ -217,7 +221,10 @@ fn permits_exclusive_and_multi_locks_end_in_time() {
     let guard = exclusive.lock().unwrap();
     held_too_long(&guard, start);
     let next = thread::scope(|scope| {
-        scope.spawn(|| exclusive.lock_timeout(SOON).map(|next| next.is_some())).join().unwrap()
+        scope
+            .spawn(|| exclusive.lock_timeout(SOON).optional().map(|next| next.is_some()))
+            .join()
+            .unwrap()
     });
     assert_eq!(next, Ok(true));
     drop(guard);

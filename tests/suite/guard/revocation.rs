@@ -14,8 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, LossReason, RevokeSignal, SessionEvent, SessionState, WaitStrategy, ZkElection, ZkMutex,
-    ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    Error, LossReason, OptionalExt, RevokeSignal, SessionEvent, SessionState, WaitStrategy,
+    ZkElection, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 use zk_test_server::{Matcher, Op};
 
@@ -62,13 +62,13 @@ fn a_holder_is_notified_of_a_request_and_releases_when_it_decides_to() {
     assert!(
         guard.is_held() && !guard.lost().receiver().try_recv().is_err_and(|e| e.is_disconnected())
     );
-    assert!(other.try_lock().unwrap().is_none(), "the holder still has the lock");
+    assert!(other.try_lock().optional().unwrap().is_none(), "the holder still has the lock");
     assert!(
         theirs.attempt_revoke(guard.path()).unwrap().is_some(),
         "a second request, by the node's path"
     );
     guard.unlock().unwrap();
-    let next = other.lock_timeout(SOON).unwrap().unwrap();
+    let next = other.lock_timeout(SOON).optional().unwrap().unwrap();
     does_not_come(&next.revoke_requested());
     assert!(other.attempt_revoke(&contender).unwrap().is_none(), "the node is deleted");
     assert!(theirs.attempt_revoke(&format!("{LOCK}/{}", contender.name)).unwrap().is_none());

@@ -16,7 +16,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{Error, Held, LossReason, SessionState, ZkMutex, ZkSession};
+use zk_mutex::{Error, Held, LossReason, OptionalExt, SessionState, ZkMutex, ZkSession};
 
 const PATH: &str = "/locks/orders";
 const SLACK: Duration = Duration::from_millis(1500);
@@ -76,11 +76,11 @@ fn keep_trying(other: &Lock, session: &ZkSession, stop: &AtomicBool) -> usize {
     while !stop.load(SeqCst) {
         let limit = Duration::from_millis(200);
         let start = Instant::now();
-        let said = other.lock_timeout(limit).map(drop);
+        let said = other.lock_timeout(limit).optional().map(drop);
         assert!(at_best(start) < limit + SLACK, "{:?}", start.elapsed());
         assert!(matches!(said, Ok(()) | Err(Error::Unavailable { .. })), "{said:?}");
         let (start, single) = (Instant::now(), session.timeout() / 6);
-        let said = other.try_lock().map(drop);
+        let said = other.try_lock().optional().map(drop);
         assert!(at_best(start) < single + SLACK, "{:?}", start.elapsed());
         assert!(matches!(said, Ok(()) | Err(Error::Unavailable { .. })), "{said:?}");
         tried += 1;
@@ -135,7 +135,7 @@ fn outlived(
     });
     drop(guard);
     // The victim recovers by itself: the same thread locks again.
-    let again = lock.lock_timeout(SOON).unwrap().expect("the lock is free");
+    let again = lock.lock_timeout(SOON).optional().unwrap().expect("the lock is free");
     assert!(again.is_held());
     again.unlock().unwrap();
     until_empty(clean, PATH);
@@ -197,9 +197,9 @@ fn hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed(recipe:
     assert_eq!(queue(&at, PATH).len(), 1, "the node stays until the guard is dropped");
     let others = session_of(&at, timeout);
     let other = recipe.rival().make(&others, PATH);
-    assert!(other.try_lock().unwrap().is_none());
+    assert!(other.try_lock().optional().unwrap().is_none());
     drop(guard);
-    assert!(other.lock_timeout(SOON).unwrap().is_some());
+    assert!(other.lock_timeout(SOON).optional().unwrap().is_some());
     assert!(lock.lock().unwrap().is_held());
     until_empty(&at, PATH);
     assert_eq!(victim.session_id(), id);
@@ -267,11 +267,11 @@ fn holder_that_knows_all_servers_moves_away_from_a_follower_without_its_leader()
     }
     // Three servers on a busy machine may take longer for one answer than the T/6 of a single step.
     // So the calls are made until they are answered, and the release goes on without its caller.
-    assert!(until("an answer", SOON, || other.try_lock().ok()).is_none());
+    assert!(until("an answer", SOON, || other.try_lock().optional().ok()).is_none());
     until_state(&victim, SessionState::Connected);
     assert_eq!(victim.session_id(), id);
     drop(guard);
-    drop(until("the lock", SOON, || other.lock_timeout(SOON).ok().flatten()));
+    drop(until("the lock", SOON, || other.lock_timeout(SOON).optional().ok().flatten()));
     until_empty(&leader, PATH);
     ensemble.heal(at);
 }

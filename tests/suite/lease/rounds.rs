@@ -26,7 +26,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{Held, ZkMutex, ZkMutexGuard};
+use zk_mutex::{Held, OptionalExt, ZkMutex, ZkMutexGuard};
 
 const CHROOT: &str = "/app";
 /// What other clients make and delete all the time.
@@ -455,7 +455,9 @@ fn write_on(mut raw: Raw, timeout: Duration, stop: &AtomicBool) {
 fn contend(mutex: &ZkMutex, keeps: bool, stop: &AtomicBool) -> Vec<Span> {
     let mut spans = Vec::new();
     while !stop.load(SeqCst) {
-        let Ok(Some(guard)) = mutex.lock_timeout(Duration::from_millis(500)) else { continue };
+        let Ok(Some(guard)) = mutex.lock_timeout(Duration::from_millis(500)).optional() else {
+            continue;
+        };
         let from = now();
         let start = Instant::now();
         loop {

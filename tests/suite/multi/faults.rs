@@ -18,7 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, LossReason, RetryPolicy, SessionState, ZkMultiLock, ZkMutex, ZkRwLock, ZkSession,
+    Error, LossReason, OptionalExt, RetryPolicy, SessionState, ZkMultiLock, ZkMutex, ZkRwLock,
+    ZkSession,
 };
 use zk_test_server::{Op, TestServer};
 
@@ -80,7 +81,11 @@ fn a_member_lost_while_another_is_waited_for_ends_the_wait() {
         let held = rival.lock().unwrap();
         thread::scope(|scope| {
             let waiting = spawn_waiting(scope, || {
-                if forever { lock.lock().map(drop) } else { lock.lock_timeout(SOON * 6).map(drop) }
+                if forever {
+                    lock.lock().map(drop)
+                } else {
+                    lock.lock_timeout(SOON * 6).optional().map(drop)
+                }
             });
             until_queue(&other, A, 2);
             let node = format!("{A}/{}", queue(&at, A)[0]);
@@ -92,7 +97,7 @@ fn a_member_lost_while_another_is_waited_for_ends_the_wait() {
         until_empty(&at, A);
         held.unlock().unwrap();
     }
-    assert!(lock.lock_timeout(SOON).unwrap().is_some());
+    assert!(lock.lock_timeout(SOON).optional().unwrap().is_some());
 }
 
 fn a_member_lost_while_another_is_taken_is_found_at_the_end() {
@@ -145,8 +150,8 @@ fn a_member_out_of_reach_rolls_the_others_back() {
     gone.cut_connections();
     type Ask = fn(&ZkMultiLock) -> Result<(), Error>;
     let asks: [(Ask, Duration); 3] = [
-        (|lock| lock.lock_timeout(A_WHILE).map(drop), A_WHILE),
-        (|lock| lock.try_lock().map(drop), timeout / 6),
+        (|lock| lock.lock_timeout(A_WHILE).optional().map(drop), A_WHILE),
+        (|lock| lock.try_lock().optional().map(drop), timeout / 6),
         (|lock| lock.lock().map(drop), Duration::from_secs(1)),
     ];
     for (ask, within) in asks {
@@ -161,7 +166,7 @@ fn a_member_out_of_reach_rolls_the_others_back() {
     }
     gone.refuse(false);
     until_state(&sessions[1], SessionState::Connected);
-    assert!(lock.lock_timeout(SOON).unwrap().is_some(), "the member is back");
+    assert!(lock.lock_timeout(SOON).optional().unwrap().is_some(), "the member is back");
 }
 
 fn a_silent_ensemble_does_not_keep_us_beyond_the_deadline() {
@@ -171,12 +176,12 @@ fn a_silent_ensemble_does_not_keep_us_beyond_the_deadline() {
     lock.lock().unwrap().unlock().unwrap();
     silent.black_hole(true);
     let begun = Instant::now();
-    let said = lock.lock_timeout(A_WHILE).map(drop);
+    let said = lock.lock_timeout(A_WHILE).optional().map(drop);
     assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
     assert_lasted(begun, A_WHILE..A_WHILE + SLACK);
     until_empty(&at, A);
     silent.black_hole(false);
-    assert!(lock.lock_timeout(SOON).unwrap().is_some());
+    assert!(lock.lock_timeout(SOON).optional().unwrap().is_some());
 }
 
 fn a_lost_answer_leaves_nothing_of_any_member() {
@@ -224,7 +229,7 @@ fn releases_are_begun_before_any_is_waited_for_and_the_last_taken_goes_first() {
         server.clear_log();
         match &busy {
             None => lock.lock().unwrap().unlock().unwrap(),
-            Some(_) => assert!(elsewhere(|| lock.try_lock().unwrap().is_none())),
+            Some(_) => assert!(elsewhere(|| lock.try_lock().optional().unwrap().is_none())),
         }
         [A, B].iter().for_each(|path| until_empty(&at, path));
         let of = |op: Op| {
@@ -293,7 +298,8 @@ fn transfers_stay_exact_while_connections_are_cut() {
                         session,
                         &chosen.iter().map(|&which| PATHS[which]).collect::<Vec<_>>(),
                     );
-                    let guard = lock.lock_timeout(SOON * 6).unwrap().expect("no deadlock");
+                    let guard =
+                        lock.lock_timeout(SOON * 6).optional().unwrap().expect("no deadlock");
                     chosen.iter().for_each(|&which| sections[which].pass());
                     passed.fetch_add(chosen.len(), SeqCst);
                     guard.unlock().unwrap();

@@ -11,8 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    CancelToken, Error, LossReason, Member, Wait, ZkExclusiveLock, ZkMultiGuard, ZkMultiLock,
-    ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    CancelToken, Error, LossReason, Member, OptionalExt, Wait, ZkExclusiveLock, ZkMultiGuard,
+    ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 
 const A: &str = "/locks/a";
@@ -84,7 +84,8 @@ fn opposite_orders_never_deadlock() {
                             if writes { Member::write(&rates) } else { Member::read(&rates) };
                         members.insert(random.usize(..=members.len()), rates);
                         let lock = ZkMultiLock::new(members).unwrap();
-                        let guard = lock.lock_timeout(SOON * 6).unwrap().expect("no deadlock");
+                        let guard =
+                            lock.lock_timeout(SOON * 6).optional().unwrap().expect("no deadlock");
                         guard.check().unwrap();
                         chosen.iter().for_each(|&account| sections[account].pass());
                         if writes {
@@ -108,7 +109,8 @@ fn all_are_held_and_all_are_let_go() {
     let (ours, theirs) = (session(&at), session(&at));
     let (lock, others) = (multi(&ours, &[C, A, B]), mutexes(&theirs, &[A, B, C]));
     let rates = ZkRwLock::new(&ours, D).unwrap();
-    let free = || others.iter().filter(|other| other.try_lock().unwrap().is_some()).count();
+    let free =
+        || others.iter().filter(|other| other.try_lock().optional().unwrap().is_some()).count();
     for unlocks in [true, false] {
         let guard = lock.lock().unwrap();
         assert!(
@@ -139,11 +141,14 @@ fn all_are_held_and_all_are_let_go() {
     }
     // Readers may hold it together.
     let reading = ZkMultiLock::new([Member::from(&others[0]), Member::read(&rates)]).unwrap();
-    let guard = reading.try_lock().unwrap().expect("both members are free");
+    let guard = reading.try_lock().optional().unwrap().expect("both members are free");
     let far = ZkRwLock::new(&theirs, D).unwrap();
-    assert!(far.try_read().unwrap().is_some() && far.try_write().unwrap().is_none());
+    assert!(
+        far.try_read().optional().unwrap().is_some()
+            && far.try_write().optional().unwrap().is_none()
+    );
     guard.unlock().unwrap();
-    assert!(far.try_write().unwrap().is_some());
+    assert!(far.try_write().optional().unwrap().is_some());
     until_all_empty(&at);
 }
 
@@ -157,9 +162,12 @@ fn a_busy_member_rolls_the_others_back() {
         let begun = Instant::now();
         let got = elsewhere(|| {
             let got = if waits { lock.lock_timeout(A_WHILE) } else { lock.try_lock() };
-            got.map(|guard| guard.is_some())
+            got.map(drop)
         });
-        assert_eq!(got, Ok(false));
+        // The error names the member.
+        let path = B.to_owned();
+        let error = if waits { Error::TimedOut { path } } else { Error::WouldBlock { path } };
+        assert_eq!(got, Err(error));
         if waits {
             assert_lasted(begun, A_WHILE..A_WHILE + SLACK);
         }
@@ -182,7 +190,8 @@ fn one_deadline_is_for_all_members() {
         let first = others[0].lock().unwrap();
         let second = others[1].lock().unwrap();
         let begun = Instant::now();
-        let waiting = scope.spawn(|| lock.lock_timeout(timeout).map(|guard| guard.is_some()));
+        let waiting =
+            scope.spawn(|| lock.lock_timeout(timeout).optional().map(|guard| guard.is_some()));
         until_queue(&at, A, 2);
         thread::sleep((timeout * 2 / 3).saturating_sub(begun.elapsed()));
         drop(first);
@@ -193,7 +202,7 @@ fn one_deadline_is_for_all_members() {
     });
     until_all_empty(&at);
     let deadline = Instant::now() + SOON;
-    assert!(lock.lock_with(Wait::until(deadline)).unwrap().is_some());
+    assert!(lock.lock_with(Wait::until(deadline)).optional().unwrap().is_some());
 }
 
 fn a_member_that_refuses_rolls_the_others_back() {
@@ -201,11 +210,13 @@ fn a_member_that_refuses_rolls_the_others_back() {
     let ours = session(&at);
     let (lock, others) = (multi(&ours, &[D, C, B, A]), mutexes(&session(&at), &[A, B]));
     allow(&at, C, NO_CREATE);
-    for refused in
-        [lock.lock().map(drop), lock.try_lock().map(drop), lock.lock_timeout(SOON).map(drop)]
-    {
+    for refused in [
+        lock.lock().map(drop),
+        lock.try_lock().optional().map(drop),
+        lock.lock_timeout(SOON).optional().map(drop),
+    ] {
         assert_eq!(refused, Err(Error::NoAuth { op: "lock", path: C.into() }));
-        assert!(others.iter().all(|other| other.lock_timeout(SOON).unwrap().is_some()));
+        assert!(others.iter().all(|other| other.lock_timeout(SOON).optional().unwrap().is_some()));
     }
     until_all_empty(&at);
     allow(&at, C, 31);
@@ -222,7 +233,7 @@ fn releases_that_fail_stop_no_others_and_are_all_reported() {
     let stays = guard.holds().nth(2).unwrap().path().to_owned();
     let refused = Error::NoAuth { op: "unlock", path: stays.clone() };
     assert_eq!(guard.unlock(), Err(refused));
-    assert!(others.iter().all(|other| other.lock_timeout(SOON).unwrap().is_some()));
+    assert!(others.iter().all(|other| other.lock_timeout(SOON).optional().unwrap().is_some()));
     until_queue(&at, C, 1);
     allow(&at, C, 31);
     // The library would delete it later, but it repeats refused requests slowly.
@@ -237,7 +248,7 @@ fn releases_that_fail_stop_no_others_and_are_all_reported() {
     assert!(lost.wait(SOON).is_some());
     let gone = Error::Lost { path: paths[1].clone(), reason: LossReason::NodeDeleted };
     assert_eq!((guard.check(), guard.unlock()), (Err(gone.clone()), Err(gone)));
-    assert!(others.iter().all(|other| other.lock_timeout(SOON).unwrap().is_some()));
+    assert!(others.iter().all(|other| other.lock_timeout(SOON).optional().unwrap().is_some()));
     allow(&at, C, 31);
     Raw::connect(&at).unwrap().delete(&full_path(&at, &paths[2])).unwrap();
     until_all_empty(&at);
@@ -255,7 +266,11 @@ fn releases_that_fail_stop_no_others_and_are_all_reported() {
         "{said}"
     );
     assert!(
-        [&others[0], &others[2]].iter().all(|other| other.lock_timeout(SOON).unwrap().is_some())
+        [&others[0], &others[2]].iter().all(|other| other
+            .lock_timeout(SOON)
+            .optional()
+            .unwrap()
+            .is_some())
     );
     [B, C].iter().for_each(|path| drop(until_queue(&at, path, 1)));
 }
@@ -306,9 +321,11 @@ fn a_member_that_this_thread_holds_already_is_refused_at_once() {
     let reading = ZkMultiLock::new([Member::read(&rates), (&far).into()]).unwrap();
     let refused = |lock: &ZkMultiLock, holds: &str| {
         let begun = Instant::now();
-        for said in
-            [lock.lock().map(drop), lock.try_lock().map(drop), lock.lock_timeout(SOON).map(drop)]
-        {
+        for said in [
+            lock.lock().map(drop),
+            lock.try_lock().optional().map(drop),
+            lock.lock_timeout(SOON).optional().map(drop),
+        ] {
             assert!(
                 matches!(&said, Err(Error::WouldDeadlock { path, .. }) if path == holds),
                 "{said:?}"
@@ -321,7 +338,7 @@ fn a_member_that_this_thread_holds_already_is_refused_at_once() {
     assert_eq!(queue(&at, A), [""; 0]);
     thread::scope(|scope| {
         // Another thread holds nothing, so it may wait.
-        scope.spawn(|| assert!(lock.try_lock().unwrap().is_none()));
+        scope.spawn(|| assert!(lock.try_lock().optional().unwrap().is_none()));
     });
     drop(held);
     let held = rates.read().unwrap();
@@ -364,7 +381,8 @@ fn one_order_through_different_chroots() {
             let section = &section;
             scope.spawn(move || {
                 for _ in 0..50 {
-                    let _guard = lock.lock_timeout(SOON * 3).unwrap().expect("no deadlock");
+                    let _guard =
+                        lock.lock_timeout(SOON * 3).optional().unwrap().expect("no deadlock");
                     section.pass();
                 }
             });
@@ -382,7 +400,7 @@ fn a_cancelled_wait_leaves_nothing() {
     let (cancel, held) = (CancelToken::new(), other.lock().unwrap());
     thread::scope(|scope| {
         let waiting = spawn_waiting(scope, || {
-            lock.lock_with(Wait::forever().cancelled_by(&cancel)).map(drop)
+            lock.lock_with(Wait::forever().cancelled_by(&cancel)).optional().map(drop)
         });
         until_queue(&at, B, 2);
         assert_eq!(queue(&at, A).len(), 1, "the first member is held meanwhile");
@@ -395,11 +413,12 @@ fn a_cancelled_wait_leaves_nothing() {
     drop(held);
     // The token stays cancelled, and nothing is sent.
     assert!(matches!(
-        lock.lock_with(Wait::forever().cancelled_by(&cancel)),
+        lock.lock_with(Wait::forever().cancelled_by(&cancel)).optional(),
         Err(Error::Cancelled { .. })
     ));
     assert!(
         lock.lock_with(Wait::forever().cancelled_by(&CancelToken::new()))
+            .optional()
             .unwrap()
             .unwrap()
             .is_held()
@@ -454,8 +473,9 @@ fn every_kind_of_lock_is_a_member() {
     for (one, path) in alone.iter().zip(PATHS) {
         let theirs = elsewhere(|| {
             let guard = one.lock().unwrap();
-            let is_free =
-                thread::scope(|s| s.spawn(|| lock.try_lock().unwrap().is_some()).join().unwrap());
+            let is_free = thread::scope(|s| {
+                s.spawn(|| lock.try_lock().optional().unwrap().is_some()).join().unwrap()
+            });
             guard.unlock().unwrap();
             is_free
         });
@@ -464,11 +484,15 @@ fn every_kind_of_lock_is_a_member() {
     let guard = lock.lock().unwrap();
     assert_eq!(guard.fencing_tokens().len(), alone.len(), "one each, also of two permits");
     for (one, path) in alone.iter().zip(PATHS) {
-        assert_eq!(elsewhere(|| one.try_lock().unwrap().is_some()), path == "/l/read", "{path}");
+        assert_eq!(
+            elsewhere(|| one.try_lock().optional().unwrap().is_some()),
+            path == "/l/read",
+            "{path}"
+        );
     }
     guard.unlock().unwrap();
     for one in &alone {
-        assert!(elsewhere(|| one.lock_timeout(SOON).unwrap().is_some()));
+        assert!(elsewhere(|| one.lock_timeout(SOON).optional().unwrap().is_some()));
     }
     for path in [PATHS[0], PATHS[1], PATHS[2], "/l/permits/leases", "/l/one/leases", PATHS[5]] {
         until_empty(&at, path);

@@ -15,7 +15,8 @@ use std::{
     time::Duration,
 };
 use zk_mutex::{
-    Acl, CancelToken, Error, Layout, LockBuilder, Wait, ZkMutex, ZkMutexGuard, ZkSession,
+    Acl, CancelToken, Error, Layout, LockBuilder, OptionalExt, Wait, ZkMutex, ZkMutexGuard,
+    ZkSession,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -30,7 +31,7 @@ fn re_entrant_across_two_mutexes_of_one_path_on_one_session() {
         .build()
         .unwrap();
     let first = one.lock().unwrap();
-    let second = other.try_lock().unwrap().expect("the thread holds the lock");
+    let second = other.try_lock().optional().unwrap().expect("the thread holds the lock");
     assert_eq!((first.hold_count(), second.hold_count()), (2, 2));
     assert_eq!(first.path(), second.path());
     assert!(one.is_owned_by_current_thread() && other.is_owned_by_current_thread());
@@ -39,7 +40,8 @@ fn re_entrant_across_two_mutexes_of_one_path_on_one_session() {
     thread::scope(|scope| {
         let elsewhere = scope.spawn(|| {
             assert!(!one.is_owned_by_current_thread());
-            one.try_lock().unwrap().is_some() || other.try_lock().unwrap().is_some()
+            one.try_lock().optional().unwrap().is_some()
+                || other.try_lock().optional().unwrap().is_some()
         });
         assert!(!elsewhere.join().unwrap());
     });
@@ -77,10 +79,10 @@ fn two_sessions_are_two_owners_and_the_thread_is_warned() {
     assert!(!other.is_owned_by_current_thread());
     thread::scope(|scope| {
         // Another thread does not wait for itself.
-        scope.spawn(|| assert!(other.try_lock().unwrap().is_none()));
+        scope.spawn(|| assert!(other.try_lock().optional().unwrap().is_none()));
     });
     assert_eq!(warnings(), 0);
-    assert!(other.try_lock().unwrap().is_none());
+    assert!(other.try_lock().optional().unwrap().is_none());
     assert_eq!(warnings(), 1);
     assert!(logged(Level::Warn, LOCK).len() == 1 && guard.is_held());
     guard.unlock().unwrap();
@@ -135,9 +137,13 @@ fn a_guard_outlives_the_handles_it_came_from() {
         let mutex = ZkMutex::new(&session, LOCK).unwrap();
         [
             mutex.lock().unwrap(),
-            mutex.try_lock().unwrap().unwrap(),
-            mutex.lock_timeout(SOON).unwrap().unwrap(),
-            mutex.lock_with(Wait::forever().cancelled_by(&CancelToken::new())).unwrap().unwrap(),
+            mutex.try_lock().optional().unwrap().unwrap(),
+            mutex.lock_timeout(SOON).optional().unwrap().unwrap(),
+            mutex
+                .lock_with(Wait::forever().cancelled_by(&CancelToken::new()))
+                .optional()
+                .unwrap()
+                .unwrap(),
         ]
     };
     let [first, second, third, last] = guards;
@@ -214,7 +220,7 @@ fn a_guard_in_a_thread_local_is_released_by_the_threads_end() {
         });
         thread.join().unwrap();
         assert!(
-            mutex.lock_timeout(SOON).unwrap().is_some(),
+            mutex.lock_timeout(SOON).optional().unwrap().is_some(),
             "the thread has ended and its hold is released"
         );
     }

@@ -12,8 +12,9 @@ use std::{
 };
 use zk_mutex::{
     Acl, CancelToken, Cause, Contender, Error, FencingToken, Held, HostFailure, Layout,
-    LockBuilder, LossReason, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
-    SessionState, Wait, WaitStrategy, ZkMutex, ZkMutexGuard, ZkReadGuard, ZkSession, ZkWriteGuard,
+    LockBuilder, LossReason, LostSignal, OptionalExt, RetryPolicy, RevokeSignal, SessionBuilder,
+    SessionEvent, SessionState, Wait, WaitStrategy, ZkMutex, ZkMutexGuard, ZkReadGuard, ZkSession,
+    ZkWriteGuard,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -63,7 +64,7 @@ fn state_of_a_guard_of_a_closed_session() {
     assert!(!mutex.is_owned_by_current_thread());
     assert_eq!(mutex.lock().map(drop), Err(loss.clone()), "the lost guard still exists");
     assert_eq!(guard.unlock(), Err(loss));
-    for refused in [mutex.lock().map(drop), mutex.try_lock().map(drop)] {
+    for refused in [mutex.lock().map(drop), mutex.try_lock().optional().map(drop)] {
         assert!(matches!(&refused, Err(Error::Closed { path, .. }) if path == LOCK), "{refused:?}");
     }
     until_empty(&at, LOCK);

@@ -13,7 +13,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{SessionState, ZkMutex, ZkSession};
+use zk_mutex::{OptionalExt, SessionState, ZkMutex, ZkSession};
 
 const LOCK: &str = "/locks/orders";
 
@@ -52,7 +52,7 @@ fn taken_again_it_is_the_same_node_with_another_token() {
     // Another thread locks it, and a thread that only tries.
     thread::scope(|scope| {
         let second = scope.spawn(|| {
-            let guard = mutex.try_lock().unwrap().expect("the lock is kept");
+            let guard = mutex.try_lock().optional().unwrap().expect("the lock is kept");
             (guard.path().to_owned(), guard.fencing_token())
         });
         let (second_path, second_token) = second.join().unwrap();
@@ -158,7 +158,7 @@ fn threads_that_pass_it_on_among_themselves_let_another_process_in() {
             });
         }
         until_queue(&at, LOCK, 1);
-        other.lock_timeout(SOON).map(|guard| guard.is_some())
+        other.lock_timeout(SOON).optional().map(|guard| guard.is_some())
     });
     assert!(got.unwrap(), "the lock never left the process");
     drop(mutex);

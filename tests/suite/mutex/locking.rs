@@ -12,7 +12,7 @@ use std::{
     fs, process, thread,
     time::{Duration, SystemTime},
 };
-use zk_mutex::{Acl, Error, ZkMutex, ZkSession};
+use zk_mutex::{Acl, Error, OptionalExt, ZkMutex, ZkSession};
 
 const LOCK: &str = "/locks/orders";
 
@@ -41,7 +41,8 @@ fn a_second_thread_cannot_enter_mid_nesting() {
     thread::scope(|scope| {
         let outer = mutex.lock().unwrap();
         let inner = mutex.lock().unwrap();
-        let try_elsewhere = || scope.spawn(|| mutex.try_lock().unwrap().is_some()).join().unwrap();
+        let try_elsewhere =
+            || scope.spawn(|| mutex.try_lock().optional().unwrap().is_some()).join().unwrap();
         assert!(!try_elsewhere());
         let waiter = spawn_waiting(scope, || mutex.lock().unwrap().hold_count());
         drop(inner);
@@ -56,8 +57,8 @@ fn three_deep_nesting() {
     let at = Shared::chroot();
     let mutex = ZkMutex::new(&session(&at), LOCK).unwrap();
     let first = mutex.lock().unwrap();
-    let second = mutex.try_lock().unwrap().unwrap();
-    let third = mutex.lock_timeout(Duration::ZERO).unwrap().unwrap();
+    let second = mutex.try_lock().optional().unwrap().unwrap();
+    let third = mutex.lock_timeout(Duration::ZERO).optional().unwrap().unwrap();
     assert_eq!([first.hold_count(), second.hold_count(), third.hold_count()], [3; 3]);
     assert!(first.path() == second.path() && second.path() == third.path());
     assert_eq!(queue(&at, LOCK).len(), 1);
@@ -110,9 +111,11 @@ fn persistent_acls_on_node_and_parents() {
 
     let theirs = session(&at);
     let shut_out = ZkMutex::new(&theirs, LOCK).unwrap();
-    for refused in
-        [shut_out.lock().map(drop), shut_out.try_lock().map(drop), shut_out.contenders().map(drop)]
-    {
+    for refused in [
+        shut_out.lock().map(drop),
+        shut_out.try_lock().optional().map(drop),
+        shut_out.contenders().map(drop),
+    ] {
         match refused {
             Err(Error::NoAuth { path, .. }) => assert_eq!(path, LOCK),
             other => panic!("{other:?}"),

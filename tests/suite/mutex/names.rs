@@ -9,7 +9,7 @@ use crate::support::{
 };
 use log::Level;
 use std::thread;
-use zk_mutex::{Layout, ZkMutex};
+use zk_mutex::{Layout, OptionalExt, ZkMutex};
 
 const LOCK: &str = "/locks/orders";
 const UUID: &str = "6f8ad2cc-3b5e-4f0c-9a57-0b8f9d3c1e42";
@@ -32,7 +32,7 @@ fn waits_for(kind: &str, layout: Layout) {
     let mutex = ZkMutex::builder(&session, LOCK).layout(layout).build().unwrap();
     let prefix = full_path(&at, &format!("{LOCK}/{}", contender_of(kind)));
     let ahead = raw.create(&prefix, b"", EPHEMERAL_SEQUENTIAL).unwrap();
-    assert!(mutex.try_lock().unwrap().is_none(), "{kind}");
+    assert!(mutex.try_lock().optional().unwrap().is_none(), "{kind}");
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || {
             let guard = mutex.lock().unwrap();
@@ -130,7 +130,7 @@ fn junk_in_the_locks_folder_is_ignored_and_left_alone() {
     let sessions = [session(&at), session(&at)];
     let mutexes = sessions.each_ref().map(|session| ZkMutex::new(session, LOCK).unwrap());
     for _ in 0..2 {
-        mutexes[0].try_lock().unwrap().expect("there is no contender").unlock().unwrap();
+        mutexes[0].try_lock().optional().unwrap().expect("there is no contender").unlock().unwrap();
         let guard = mutexes[0].lock().unwrap();
         let contenders = mutexes[0].contenders().unwrap();
         assert_eq!(
@@ -206,9 +206,9 @@ fn an_admin_calls_the_nodes_by_each_clients_names() {
         raw.set_data(&path, b"again").unwrap();
         let by_path = session.attempt_revoke(&format!("{LOCK}/{name}")).unwrap();
         assert_eq!((by_path, data(&mut raw)), (Some(b"again".to_vec()), b"__REVOKE__".to_vec()));
-        assert!(mutex.try_lock().unwrap().is_none(), "{name}");
+        assert!(mutex.try_lock().optional().unwrap().is_none(), "{name}");
         raw.delete(&path).unwrap();
-        assert!(mutex.try_lock().unwrap().is_some(), "{name}");
+        assert!(mutex.try_lock().optional().unwrap().is_some(), "{name}");
         until_empty(&at, LOCK);
     }
     session.close().unwrap();

@@ -17,7 +17,7 @@ use std::{
     thread,
     time::Duration,
 };
-use zk_mutex::{ZkMutex, ZkSession};
+use zk_mutex::{OptionalExt, ZkMutex, ZkSession};
 use zk_test_server::Op;
 
 const LOCK: &str = "/orders";
@@ -132,7 +132,9 @@ fn contenders_keep_their_order_where_the_numbers_stick() {
         assert_eq!(numbers, [-2, -1, 0, 0, 0, 0, 0], "the numbers stick at their end");
         let owners: Vec<_> = contenders.iter().map(|c| Some(c.session_id)).collect();
         assert_eq!(owners, sessions.iter().map(ZkSession::session_id).collect::<Vec<_>>());
-        assert!(mutexes[6].try_lock().is_ok_and(|got| got.is_none()) && order.is_empty());
+        assert!(
+            mutexes[6].try_lock().optional().is_ok_and(|got| got.is_none()) && order.is_empty()
+        );
         drop(guard);
     });
     assert_eq!(order.try_iter().collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);

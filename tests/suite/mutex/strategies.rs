@@ -10,7 +10,7 @@ use crate::support::{
 };
 use parking_lot::Mutex;
 use std::{thread, time::Duration};
-use zk_mutex::{Error, WaitStrategy, ZkMutex, ZkRwLock, ZkSession};
+use zk_mutex::{Error, OptionalExt, WaitStrategy, ZkMutex, ZkRwLock, ZkSession};
 use zk_test_server::{EventKind, Matcher, Op, TestServer};
 
 const LOCK: &str = "/locks/orders";
@@ -147,11 +147,12 @@ fn a_herds_readers_and_writers_wait_for_the_right_nodes() {
 fn a_thread_that_only_tries_leaves_no_watch() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
-    let held = mutex(&theirs, WaitStrategy::Predecessor).lock_timeout(SOON).unwrap().is_some();
+    let held =
+        mutex(&theirs, WaitStrategy::Predecessor).lock_timeout(SOON).optional().unwrap().is_some();
     assert!(held);
     until_empty(&at, LOCK); // and the folder exists
     let tried = mutex(&ours, WaitStrategy::Parent);
-    assert!(tried.try_lock().unwrap().is_some());
+    assert!(tried.try_lock().optional().unwrap().is_some());
     until_empty(&at, LOCK);
     assert_eq!(server.count(Matcher::from(Op::GetChildren).session(ours.session_id().unwrap())), 2);
     assert!(

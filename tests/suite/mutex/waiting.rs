@@ -10,7 +10,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{CancelToken, Cause, Error, Wait, ZkMutex};
+use zk_mutex::{CancelToken, Cause, Error, OptionalExt, Wait, ZkMutex};
 
 const LOCK: &str = "/locks/orders";
 /// How much longer a wait may take on a busy machine.
@@ -22,10 +22,10 @@ fn try_leaves_no_node() {
     let (ours, theirs) = (ZkMutex::new(&ours, LOCK).unwrap(), ZkMutex::new(&theirs, LOCK).unwrap());
     let guard = ours.lock().unwrap();
     let held = queue(&at, LOCK);
-    assert!(theirs.try_lock().unwrap().is_none());
+    assert!(theirs.try_lock().optional().unwrap().is_none());
     assert_eq!(queue(&at, LOCK), held);
     guard.unlock().unwrap();
-    theirs.try_lock().unwrap().expect("the lock is free").unlock().unwrap();
+    theirs.try_lock().optional().unwrap().expect("the lock is free").unlock().unwrap();
     assert_eq!(queue(&at, LOCK), [""; 0]);
 }
 
@@ -37,7 +37,7 @@ fn try_lock_costs_one_read_and_no_write_while_somebody_else_holds() {
     let guard = other.lock().unwrap();
     for _ in 0..3 {
         proxy.clear();
-        assert!(mutex.try_lock().unwrap().is_none());
+        assert!(mutex.try_lock().optional().unwrap().is_none());
         // The session may send its own pings and syncs.
         let sent: Vec<_> =
             proxy.requests().into_iter().filter(|r| ![9, 11].contains(&r.opcode)).collect();
@@ -61,7 +61,7 @@ fn twenty_threads_one_wins() {
                 let (mutex, start, tried) = (&mutexes[i % clients], &start, &tried);
                 scope.spawn(move || {
                     start.wait();
-                    let got = mutex.try_lock();
+                    let got = mutex.try_lock().optional();
                     tried.wait();
                     got.expect("contention is no error").is_some()
                 })
@@ -81,7 +81,7 @@ fn cancel_ends_a_wait_in_the_local_queue() {
     thread::scope(|scope| {
         let guard = mutex.lock().unwrap();
         let waiter = spawn_waiting(scope, || {
-            mutex.lock_with(Wait::forever().cancelled_by(&token)).map(drop)
+            mutex.lock_with(Wait::forever().cancelled_by(&token)).optional().map(drop)
         });
         token.clone().cancel();
         assert_eq!(waiter.join().unwrap(), Err(Error::Cancelled { path: LOCK.into() }));
@@ -98,8 +98,8 @@ fn cancel_ends_a_wait_in_zookeepers_queue() {
     let token = CancelToken::new();
     let guard = other.lock().unwrap();
     thread::scope(|scope| {
-        let waiter =
-            scope.spawn(|| mutex.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
+        let waiter = scope
+            .spawn(|| mutex.lock_with(Wait::forever().cancelled_by(&token)).optional().map(drop));
         let nodes = until_queue(&at, LOCK, 2);
         token.cancel();
         assert_eq!(waiter.join().unwrap(), Err(Error::Cancelled { path: LOCK.into() }));
@@ -115,20 +115,20 @@ fn cancelling_is_sticky_and_takes_no_lock_away() {
     let session = session(&through);
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     let token = CancelToken::new();
-    let guard = mutex.lock_with(Wait::forever().cancelled_by(&token)).unwrap().unwrap();
+    let guard = mutex.lock_with(Wait::forever().cancelled_by(&token)).optional().unwrap().unwrap();
     token.cancel();
     assert!(guard.is_held() && guard.check().is_ok(), "the granted lock stays");
     guard.unlock().unwrap();
     proxy.clear();
     for _ in 0..2 {
-        let refused = mutex.lock_with(Wait::forever().cancelled_by(&token)).map(drop);
+        let refused = mutex.lock_with(Wait::forever().cancelled_by(&token)).optional().map(drop);
         assert_eq!(
             refused,
             Err(Error::Cancelled { path: LOCK.into() }),
             "although the lock is free"
         );
     }
-    drop(mutex.lock_with(Wait::forever().cancelled_by(&CancelToken::new())).unwrap());
+    drop(mutex.lock_with(Wait::forever().cancelled_by(&CancelToken::new())).optional().unwrap());
     until_empty(&at, LOCK);
     assert_eq!(proxy.count(OpKind::Create), 1, "nothing was sent for the cancelled calls");
     session.close().unwrap();
@@ -142,11 +142,12 @@ fn a_grant_that_wins_the_race_against_cancel_is_returned() {
         let token = CancelToken::new();
         thread::scope(|scope| {
             let guard = other.lock().unwrap();
-            let waiter =
-                scope.spawn(|| match mutex.lock_with(Wait::forever().cancelled_by(&token)) {
+            let waiter = scope.spawn(|| {
+                match mutex.lock_with(Wait::forever().cancelled_by(&token)).optional() {
                     Ok(guard) => assert!(guard.unwrap().is_held()),
                     Err(e) => assert_eq!(e, Error::Cancelled { path: LOCK.into() }),
-                });
+                }
+            });
             until_queue(&at, LOCK, 2);
             if round % 2 == 0 {
                 drop(guard);
@@ -158,7 +159,7 @@ fn a_grant_that_wins_the_race_against_cancel_is_returned() {
             waiter.join().unwrap();
         });
         // In both cases the lock is free again.
-        drop(mutex.lock_timeout(SOON).unwrap().expect("the lock is free"));
+        drop(mutex.lock_timeout(SOON).optional().unwrap().expect("the lock is free"));
     }
     until_empty(&at, LOCK);
 }
@@ -172,9 +173,9 @@ fn re_acquire_times_out_while_still_held() {
     for by_deadline in [false, true, false] {
         let start = Instant::now();
         let got = if by_deadline {
-            mutex.lock_with(Wait::until(start + wait))
+            mutex.lock_with(Wait::until(start + wait)).optional()
         } else {
-            mutex.lock_timeout(wait)
+            mutex.lock_timeout(wait).optional()
         };
         assert!(got.unwrap().is_none());
         assert_lasted(start, wait..wait + SLACK);
@@ -182,7 +183,7 @@ fn re_acquire_times_out_while_still_held() {
         assert!(guard.is_held());
     }
     drop(guard);
-    assert!(mutex.lock_timeout(SOON).unwrap().is_some());
+    assert!(mutex.lock_timeout(SOON).optional().unwrap().is_some());
     until_empty(&at, LOCK);
 }
 
@@ -190,11 +191,12 @@ fn a_timeout_beyond_the_clock_is_no_timeout() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (mutex, other) = (ZkMutex::new(&ours, LOCK).unwrap(), ZkMutex::new(&theirs, LOCK).unwrap());
-    drop(mutex.lock_timeout(Duration::MAX).unwrap().expect("the lock is free"));
+    drop(mutex.lock_timeout(Duration::MAX).optional().unwrap().expect("the lock is free"));
     until_empty(&at, LOCK);
     thread::scope(|scope| {
         let guard = other.lock().unwrap();
-        let waiter = scope.spawn(|| mutex.lock_timeout(Duration::MAX).unwrap().is_some());
+        let waiter =
+            scope.spawn(|| mutex.lock_timeout(Duration::MAX).optional().unwrap().is_some());
         until_queue(&at, LOCK, 2);
         drop(guard);
         assert!(waiter.join().unwrap());
@@ -208,14 +210,14 @@ fn a_deadline_in_the_past_says_only_what_is_known_here() {
     let ours = session(&through);
     let mutex = ZkMutex::new(&ours, LOCK).unwrap();
     let past = Wait::until(Instant::now());
-    match mutex.lock_with(past.clone()) {
+    match mutex.lock_with(past.clone()).optional() {
         Err(Error::Unavailable { path, cause: Cause::Deadline, .. }) => assert_eq!(path, LOCK),
         other => panic!("only the server knows whether the lock is free: {other:?}"),
     }
     assert_eq!(proxy.count(OpKind::Create.on(LOCK)), 0, "no create is sent");
     let guard = mutex.lock().unwrap();
     thread::scope(|scope| {
-        let elsewhere = scope.spawn(|| mutex.lock_with(past).map(|got| got.is_some()));
+        let elsewhere = scope.spawn(|| mutex.lock_with(past).optional().map(|got| got.is_some()));
         assert_eq!(elsewhere.join().unwrap(), Ok(false));
     });
     drop(guard);

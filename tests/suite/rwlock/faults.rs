@@ -21,7 +21,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkRwLock, ZkSession};
+use zk_mutex::{
+    Error, LossReason, OptionalExt, RetryPolicy, SessionEvent, SessionState, ZkRwLock, ZkSession,
+};
 use zk_test_server::Op;
 
 const LOCK: &str = "/locks/config";
@@ -78,10 +80,10 @@ fn downgrade_whose_create_or_its_answer_is_lost_leaves_one_read_node() {
         assert_eq!(read[read.len() - 10..], writing.path()[writing.path().len() - 10..]);
         writing.unlock().unwrap();
         until_just(&at, vec![&read]);
-        assert!(reading.is_held() && other.try_write().unwrap().is_none());
-        assert!(other.try_read().unwrap().is_some());
+        assert!(reading.is_held() && other.try_write().optional().unwrap().is_none());
+        assert!(other.try_read().optional().unwrap().is_some());
         reading.unlock().unwrap();
-        assert!(other.write_timeout(SOON).unwrap().is_some());
+        assert!(other.write_timeout(SOON).optional().unwrap().is_some());
         until_empty(&at, LOCK);
     }
     assert_eq!(ours.session_id(), id);
@@ -99,7 +101,7 @@ fn downgrade_given_up_in_the_middle_leaves_the_write_and_nothing_else() {
             server.silence_reply(Op::Create.on(READ));
         }
         let begun = Instant::now();
-        let said = lock.read_timeout(A_WHILE).map(drop);
+        let said = lock.read_timeout(A_WHILE).optional().map(drop);
         assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
         assert!(at_best(begun) < A_WHILE + SLACK);
         assert!(writing.is_held());
@@ -109,7 +111,7 @@ fn downgrade_given_up_in_the_middle_leaves_the_write_and_nothing_else() {
         }
         drop(held);
         until_just(&at, vec![writing.path()]);
-        let tried = until("the other session is back", SOON, || other.try_read().ok());
+        let tried = until("the other session is back", SOON, || other.try_read().optional().ok());
         assert!(writing.is_held() && tried.is_none());
     }
     // The downgrade can be repeated.
@@ -213,7 +215,7 @@ fn downgraded_hold_is_lost_with_its_session() {
         assert!(lost.wait(SOON).is_some());
     }
     assert!(!writing.is_held() && !reading.is_held());
-    assert!(other.write_timeout(SOON).unwrap().is_some());
+    assert!(other.write_timeout(SOON).optional().unwrap().is_some());
     assert!(matches!(lock.read().map(drop), Err(Error::Lost { .. })));
     assert!(matches!(lock.write().map(drop), Err(Error::Lost { .. })));
     drop((writing, reading));
@@ -301,14 +303,17 @@ fn shared_node_goes_with_its_last_reader() {
                 until("the reader has left", SOON, || {
                     (inside.load(SeqCst) == READERS - place).then_some(())
                 });
-                assert!(other.try_write().unwrap().is_none());
+                assert!(other.try_write().optional().unwrap().is_none());
                 assert_eq!(
                     (queue(&at, LOCK), server.count(Op::Delete.on(READ))),
                     (node.clone(), 0)
                 );
             }
             turn.store(READERS, SeqCst);
-            assert!(other.write_timeout(SOON).unwrap().is_some(), "all readers have left");
+            assert!(
+                other.write_timeout(SOON).optional().unwrap().is_some(),
+                "all readers have left"
+            );
         });
         assert_eq!(server.pending_faults(), 0);
         until_empty(&at, LOCK);
@@ -327,7 +332,8 @@ fn reader_that_comes_while_the_last_one_unlocks_has_a_node_of_its_own() {
         // A guard stays on its thread, so this one unlocks.
         let next = scope.spawn(|| {
             assert!(held.wait(SOON));
-            let asked = lock.read_timeout(A_WHILE).map(|read| read.map(|r| r.path().to_owned()));
+            let asked =
+                lock.read_timeout(A_WHILE).optional().map(|read| read.map(|r| r.path().to_owned()));
             drop(held);
             assert!(!matches!(&asked, Ok(Some(path)) if *path == first), "its node is released");
             let reading = lock.read().unwrap();

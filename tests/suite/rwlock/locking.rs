@@ -13,7 +13,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{Error, Layout, Wait, ZkMutex, ZkRwLock};
+use zk_mutex::{Error, Layout, OptionalExt, Wait, ZkMutex, ZkRwLock};
 
 const LOCK: &str = "/locks/config";
 const UUID: &str = "6f8ad2cc-3b5e-4f0c-9a57-0b8f9d3c1e42";
@@ -102,14 +102,16 @@ fn readers_are_inside_together() {
     assert_eq!(until_queue(&at, LOCK, 3).len(), 3);
     let tokens: Vec<_> = guards.iter().map(|guard| guard.fencing_token()).collect();
     assert!(tokens.is_sorted(), "{tokens:?}");
-    assert!(locks[0].try_write().is_err_and(|e| matches!(e, Error::WouldDeadlock { .. })));
+    assert!(
+        locks[0].try_write().optional().is_err_and(|e| matches!(e, Error::WouldDeadlock { .. }))
+    );
     thread::scope(|scope| {
-        let other = scope.spawn(|| locks[0].try_write().unwrap().is_none());
+        let other = scope.spawn(|| locks[0].try_write().optional().unwrap().is_none());
         assert!(other.join().unwrap(), "others read");
     });
     drop(guards);
     until_empty(&at, LOCK);
-    assert!(locks[0].try_write().unwrap().is_some());
+    assert!(locks[0].try_write().optional().unwrap().is_some());
 }
 
 fn holders_are_the_readers_and_contenders_are_all() {
@@ -141,7 +143,7 @@ fn holders_are_the_readers_and_contenders_are_all() {
                     scope.spawn(move || {
                         let lock = ZkRwLock::new(session, LOCK).unwrap();
                         assert!(matches!(
-                            lock.write_with(Wait::forever().cancelled_by(&cancel)),
+                            lock.write_with(Wait::forever().cancelled_by(&cancel)).optional(),
                             Err(Error::Cancelled { .. })
                         ));
                     })
@@ -175,9 +177,11 @@ fn upgrading_is_refused_at_once() {
     let reading = lock.read().unwrap();
     let again = lock.read().unwrap();
     assert_eq!(reading.hold_count(), 2);
-    for refused in
-        [lock.write().map(drop), lock.try_write().map(drop), lock.write_timeout(SOON).map(drop)]
-    {
+    for refused in [
+        lock.write().map(drop),
+        lock.try_write().optional().map(drop),
+        lock.write_timeout(SOON).optional().map(drop),
+    ] {
         let error = refused.unwrap_err();
         assert!(matches!(&error, Error::WouldDeadlock { path, .. } if path == LOCK), "{error}");
         assert!(error.to_string().contains("drop its read guards"), "{error}");
@@ -249,7 +253,7 @@ fn no_other_thread_reads_under_our_write() {
     thread::scope(|scope| {
         let writing = lock.write().unwrap();
         let reading = lock.read().unwrap();
-        let tried = scope.spawn(|| lock.try_read().unwrap().is_none());
+        let tried = scope.spawn(|| lock.try_read().optional().unwrap().is_none());
         assert!(tried.join().unwrap());
         let reader = spawn_waiting(scope, || drop(lock.read().unwrap()));
         drop(writing);
@@ -337,15 +341,18 @@ fn a_timeout_leaves_no_node_behind() {
     let other = ZkRwLock::new(&theirs, LOCK).unwrap();
     let short = Duration::from_millis(300);
     let writing = lock.write().unwrap();
-    assert!(other.read_timeout(short).unwrap().is_none());
-    assert!(other.write_timeout(short).unwrap().is_none());
-    assert!(other.try_read().unwrap().is_none() && other.try_write().unwrap().is_none());
+    assert!(other.read_timeout(short).optional().unwrap().is_none());
+    assert!(other.write_timeout(short).optional().unwrap().is_none());
+    assert!(
+        other.try_read().optional().unwrap().is_none()
+            && other.try_write().optional().unwrap().is_none()
+    );
     until_queue(&at, LOCK, 1);
     drop(writing);
     let reading = lock.read().unwrap();
-    assert!(other.write_timeout(short).unwrap().is_none());
+    assert!(other.write_timeout(short).optional().unwrap().is_none());
     until_queue(&at, LOCK, 1);
-    assert!(other.read_timeout(SOON).unwrap().is_some());
+    assert!(other.read_timeout(SOON).optional().unwrap().is_some());
     drop(reading);
     until_empty(&at, LOCK);
 }
@@ -360,12 +367,12 @@ fn readers_wait_for_foreign_writers_and_mutexes_only() {
         let mut raw = Raw::connect(&at).unwrap();
         let prefix = full_path(&at, &format!("{LOCK}/_c_{UUID}-{ahead}"));
         let node = raw.create(&prefix, b"", EPHEMERAL_SEQUENTIAL).unwrap();
-        assert_eq!(lock.try_read().unwrap().is_none(), waits, "{ahead}");
-        assert!(lock.try_write().unwrap().is_none(), "{ahead}");
+        assert_eq!(lock.try_read().optional().unwrap().is_none(), waits, "{ahead}");
+        assert!(lock.try_write().optional().unwrap().is_none(), "{ahead}");
         raw.delete(&node).unwrap();
         assert!(
-            lock.read_timeout(SOON).unwrap().is_some()
-                && lock.write_timeout(SOON).unwrap().is_some()
+            lock.read_timeout(SOON).optional().unwrap().is_some()
+                && lock.write_timeout(SOON).optional().unwrap().is_some()
         );
         session.close().unwrap();
     }
@@ -413,7 +420,7 @@ fn nodes_carry_the_data_that_the_lock_was_made_with() {
         assert_eq!(contender.data, b"shard 7", "{contender:?}");
     }
     drop((writing, beside));
-    let _reading = lock.read_timeout(SOON).unwrap();
+    let _reading = lock.read_timeout(SOON).optional().unwrap();
     let readers = lock.contenders().unwrap();
     assert!(
         readers.iter().all(|reader| reader.data == b"shard 7") && !readers.is_empty(),

@@ -22,8 +22,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, LossReason, RetryPolicy, SessionEvent, SessionState, Wait, ZkPermit, ZkSemaphore,
-    ZkSemaphoreMutex, ZkSession,
+    Error, LossReason, OptionalExt, RetryPolicy, SessionEvent, SessionState, Wait, ZkPermit,
+    ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 use zk_test_server::Op;
 
@@ -95,14 +95,16 @@ fn lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many() {
             until("the fault was injected", SOON, || (server.pending_faults() == 0).then_some(()));
             assert!(permits.is_held(), "{which:?}");
             until_just(&at, &[&permits]);
-            assert!(other.try_acquire().unwrap().is_none());
+            assert!(other.try_acquire().optional().unwrap().is_none());
             // First the first of the two deletes is lost, then the second, of an unlock and of a
             // drop.
             lose(&server, Op::Delete.on(LEASE));
             drop(permits);
-            let theirs = other.acquire_many_with(2, Wait::timeout(SOON)).unwrap().unwrap();
+            let theirs =
+                other.acquire_many_with(2, Wait::timeout(SOON)).optional().unwrap().unwrap();
             // The fault has cut our connection, and a call that only tries says so until it is back.
-            let tried = until("our session answers again", SOON, || one.try_acquire().ok());
+            let tried =
+                until("our session answers again", SOON, || one.try_acquire().optional().ok());
             assert!(tried.is_none());
             theirs.unlock().unwrap();
             let permits = one.acquire_many(2).unwrap();
@@ -123,7 +125,7 @@ fn a_try_beside_a_thread_without_an_answer_does_not_say_that_permits_are_taken()
     let semaphore = semaphore(&ours, 2);
     thread::scope(|scope| {
         let counting = server.hold_requests(Op::GetChildren.on(LEASES));
-        let tried = scope.spawn(|| semaphore.try_acquire());
+        let tried = scope.spawn(|| semaphore.try_acquire().optional());
         assert!(counting.wait(SOON), "it counts the permits");
         let created = server.hold_requests(Op::Create.on(LOCK));
         let ahead = spawn_waiting(scope, || semaphore.acquire().unwrap());
@@ -144,12 +146,16 @@ fn one_that_fails_half_way_leaves_nothing_of_many() {
     // The third create is held back until the deadline has passed, and is applied afterwards.
     let held = server.hold_requests(Op::Create.on(LEASE).skip(2));
     let start = Instant::now();
-    let said = one.acquire_many_with(3, Wait::timeout(A_WHILE)).map(drop);
+    let said = one.acquire_many_with(3, Wait::timeout(A_WHILE)).optional().map(drop);
     assert!(matches!(&said, Err(Error::Unavailable { path, .. }) if path == PATH), "{said:?}");
     assert!(at_best(start) < A_WHILE + SLACK);
     drop(held);
     assert_eq!(
-        other.acquire_many_with(3, Wait::timeout(SOON)).unwrap().map(|three| three.permits()),
+        other
+            .acquire_many_with(3, Wait::timeout(SOON))
+            .optional()
+            .unwrap()
+            .map(|three| three.permits()),
         Some(3)
     );
     until_nothing_left(&at);
@@ -218,7 +224,10 @@ fn first_use_of_a_semaphore_ends_in_time_and_survives_a_lost_answer() {
     let made = ZkSemaphore::new(&hasty, PATH, 2).unwrap();
     let said = made.permits();
     assert!(matches!(said, Err(Error::Unavailable { op: "permits", .. })), "{said:?}");
-    for said in [made.try_acquire().map(drop), made.acquire_timeout(A_WHILE).map(drop)] {
+    for said in [
+        made.try_acquire().optional().map(drop),
+        made.acquire_timeout(A_WHILE).optional().map(drop),
+    ] {
         let is_ours = |said: &Result<(), Error>| matches!(said, Err(Error::Unavailable { op: "acquire", path, .. }) if path == PATH);
         assert!(is_ours(&said), "{said:?}");
     }
@@ -239,7 +248,7 @@ fn outage_is_no_contention() {
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || {
             let start = Instant::now();
-            let said = one.acquire_timeout(Duration::from_secs(2)).map(drop);
+            let said = one.acquire_timeout(Duration::from_secs(2)).optional().map(drop);
             (said, at_best(start))
         });
         until_queue(&at, LEASES, 3);
@@ -250,13 +259,16 @@ fn outage_is_no_contention() {
         assert!(took < Duration::from_secs(2) + SLACK, "{took:?}");
     });
     let start = Instant::now();
-    assert!(matches!(one.try_acquire().map(drop), Err(Error::Unavailable { .. })));
+    assert!(matches!(one.try_acquire().optional().map(drop), Err(Error::Unavailable { .. })));
     assert!(at_best(start) < Duration::from_secs(1) + SLACK);
     proxy.refuse(false);
     until_state(&ours, SessionState::Connected);
-    assert!(one.acquire_timeout(SLACK).unwrap().is_none(), "now the server has answered");
+    assert!(
+        one.acquire_timeout(SLACK).optional().unwrap().is_none(),
+        "now the server has answered"
+    );
     drop(held);
-    assert!(one.acquire_many_with(2, Wait::timeout(SOON)).unwrap().is_some());
+    assert!(one.acquire_many_with(2, Wait::timeout(SOON)).optional().unwrap().is_some());
     until_nothing_left(&at);
 }
 
@@ -271,16 +283,23 @@ fn own_node_that_is_on_its_way_out_takes_no_permit_from_us() {
     let folder = full_path(&at, LEASES);
     admin.set_acl(&folder, 1 + 4 + 16).unwrap();
     assert!(matches!(permit.unlock(), Err(Error::NoAuth { .. })));
-    assert!(other.try_acquire().unwrap().is_none(), "for others the permit is taken");
+    assert!(other.try_acquire().optional().unwrap().is_none(), "for others the permit is taken");
     for is_try in [true, false] {
-        let again =
-            if is_try { one.try_acquire() } else { one.acquire_timeout(SOON) }.unwrap().unwrap();
+        let again = if is_try {
+            one.try_acquire().optional()
+        } else {
+            one.acquire_timeout(SOON).optional()
+        }
+        .unwrap()
+        .unwrap();
         assert!(again.is_held() && queue(&at, LEASES).contains(&gone));
-        assert!(one.try_acquire().unwrap().is_none());
+        assert!(one.try_acquire().optional().unwrap().is_none());
         assert!(matches!(again.unlock(), Err(Error::NoAuth { .. })));
     }
     admin.set_acl(&folder, 31).unwrap();
-    assert!(other.acquire_timeout(SOON * 2).unwrap().is_some_and(|permit| permit.is_held()));
+    assert!(
+        other.acquire_timeout(SOON * 2).optional().unwrap().is_some_and(|permit| permit.is_held())
+    );
     assert_eq!(ours.session_id(), id);
     until_nothing_left(&at);
 }
@@ -317,7 +336,7 @@ fn permit_whose_node_is_deleted_is_lost() {
     assert!(lost.wait(SOON).is_some());
     let loss = Error::Lost { path: gone.path().into(), reason: LossReason::NodeDeleted };
     assert_eq!((gone.check(), stays.check()), (Err(loss.clone()), Ok(())));
-    let theirs = other.acquire_timeout(SOON).unwrap().unwrap();
+    let theirs = other.acquire_timeout(SOON).optional().unwrap().unwrap();
     assert_eq!(gone.unlock(), Err(loss));
     assert!(stays.is_held() && theirs.is_held());
     drop((stays, theirs));
@@ -348,12 +367,16 @@ fn permits_taken_together_are_lost_with_any_of_them_and_asked_for_by_any() {
         let loss = Error::Lost { path: three.path().into(), reason: LossReason::NodeDeleted };
         assert_eq!(three.check(), Err(loss.clone()));
         assert!(
-            other.acquire_many_with(2, Wait::timeout(Duration::ZERO)).unwrap().is_none(),
+            other.acquire_many_with(2, Wait::timeout(Duration::ZERO)).optional().unwrap().is_none(),
             "two places are still taken"
         );
         assert_eq!(three.unlock(), Err(loss));
         assert_eq!(
-            other.acquire_many_with(3, Wait::timeout(SOON)).unwrap().map(|three| three.permits()),
+            other
+                .acquire_many_with(3, Wait::timeout(SOON))
+                .optional()
+                .unwrap()
+                .map(|three| three.permits()),
             Some(3)
         );
         until_nothing_left(&at);
@@ -370,7 +393,7 @@ fn last_permit_that_goes_behind_the_first_count_is_not_given_twice() {
     until_nothing_left(&at);
     let held = server.hold_requests(Op::Create.on("-lock-").session(ours.session_id().unwrap()));
     thread::scope(|scope| {
-        let trying = scope.spawn(|| one.try_acquire().unwrap().map(drop));
+        let trying = scope.spawn(|| one.try_acquire().optional().unwrap().map(drop));
         assert!(held.wait(SOON));
         let permit = other.acquire().unwrap();
         drop(held);
@@ -547,7 +570,9 @@ fn everything_deleted_under_holders_and_waiters_is_made_again() {
         });
         drop(held);
         until_nothing_left(&at);
-        assert!(other.acquire_timeout(SOON).unwrap().is_some_and(|permit| permit.is_held()));
+        assert!(
+            other.acquire_timeout(SOON).optional().unwrap().is_some_and(|permit| permit.is_held())
+        );
         assert_eq!(data(&at), b"1");
         until_nothing_left(&at);
     }
@@ -669,7 +694,7 @@ fn permits_are_granted_after_an_outage_that_ended_the_session() {
         proxy.refuse(true);
         proxy.cut();
         // The permits of the session are free when the server has ended it.
-        let both = other.acquire_many_with(2, Wait::timeout(SOON * 2)).unwrap().unwrap();
+        let both = other.acquire_many_with(2, Wait::timeout(SOON * 2)).optional().unwrap().unwrap();
         assert!(both.is_held() && !lost.is_held());
         proxy.refuse(false);
         until_queue(&at, LEASES, 4);
@@ -699,12 +724,16 @@ fn permits_and_the_place_of_a_killed_process_come_free() {
     let semaphore = semaphore(&session, 2);
     until_queue(&at, LEASES, 3);
     assert!(
-        semaphore.try_acquire().unwrap().is_none(),
+        semaphore.try_acquire().optional().unwrap().is_none(),
         "the process waits for two permits, ahead of us"
     );
     drop(process); // killed
     assert_eq!(
-        semaphore.acquire_many_with(2, Wait::timeout(SOON * 2)).unwrap().map(|two| two.permits()),
+        semaphore
+            .acquire_many_with(2, Wait::timeout(SOON * 2))
+            .optional()
+            .unwrap()
+            .map(|two| two.permits()),
         Some(2)
     );
     until_nothing_left(&at);
@@ -856,6 +885,7 @@ fn number_that_goes_up_and_down_lets_in_no_more_than_it_ever_was() {
                 while !over.load(SeqCst) {
                     let permit = semaphore
                         .acquire_timeout(SOON)
+                        .optional()
                         .unwrap()
                         .expect("the number is never 0 for long");
                     room.enter(1);
@@ -883,7 +913,7 @@ fn more_than_there_are_by_now_is_refused_at_once() {
     other.set_permits(2).unwrap();
     let said = semaphore.acquire_many(4);
     assert!(matches!(said, Err(Error::InvalidConfig { .. })), "{said:?}");
-    assert!(other.try_acquire().unwrap().is_some());
+    assert!(other.try_acquire().optional().unwrap().is_some());
     until_nothing_left(&at);
 }
 
@@ -911,7 +941,7 @@ fn try_acquire_of_a_free_permit_has_the_time_for_its_requests() {
     drop(semaphore.acquire().unwrap());
     // six answers fit into five seconds, a sixth of the timeout
     server.delay(Duration::from_millis(400));
-    assert!(semaphore.try_acquire().unwrap().is_some());
+    assert!(semaphore.try_acquire().optional().unwrap().is_some());
     server.delay(Duration::ZERO);
 }
 
@@ -919,7 +949,14 @@ fn mutex_of_permits_that_was_only_tried_leaves_no_node() {
     let server = Server::builder().container_check(Duration::from_millis(50)).start();
     let at = server.connect_string();
     let session = session(&at);
-    drop(ZkSemaphoreMutex::new(&session, "/mutexes/upload").unwrap().try_lock().unwrap().unwrap());
+    drop(
+        ZkSemaphoreMutex::new(&session, "/mutexes/upload")
+            .unwrap()
+            .try_lock()
+            .optional()
+            .unwrap()
+            .unwrap(),
+    );
     until("the folders are deleted", SOON, || stat(&at, "/mutexes").is_none().then_some(()));
 }
 
@@ -928,7 +965,7 @@ fn a_number_of_zero_is_joined_by_clients_with_another_number() {
     let (ours, theirs) = (session(&at), session(&at));
     semaphore(&ours, 2).set_permits(0).unwrap();
     let other = semaphore(&theirs, 3);
-    assert!(other.try_acquire().unwrap().is_none());
+    assert!(other.try_acquire().optional().unwrap().is_none());
     other.set_permits(3).unwrap();
     assert_eq!(other.acquire_many(3).unwrap().permits(), 3);
 }

@@ -13,7 +13,7 @@ use crate::support::{
 };
 use log::Level;
 use std::{sync::Arc, thread, time::Duration};
-use zk_mutex::{LossReason, SessionState, ZkMutex, ZkRwLock};
+use zk_mutex::{LossReason, OptionalExt, SessionState, ZkMutex, ZkRwLock};
 use zk_test_server::{Brand, Op, TestServer};
 
 const LOCK: &str = "/app/locks/orders";
@@ -99,7 +99,7 @@ fn holder_whose_session_was_swapped_loses_its_hold_and_gets_another(recipe: Reci
     });
     // The former session lives on at the server, and keeps the lock.
     if server.sessions().iter().any(|session| session.id == former) {
-        assert!(others.try_lock().unwrap().is_none() || stat(&at, &path).is_none());
+        assert!(others.try_lock().optional().unwrap().is_none() || stat(&at, &path).is_none());
         assert!(server.expire_session(former));
     }
     let guard = others.lock().unwrap();
@@ -124,7 +124,7 @@ fn a_container_whose_connection_is_lost_twice_is_made_persistent_and_goes_when_e
     // A container would be gone soon.
     thread::sleep(Duration::from_millis(300));
     assert!(stat(&at, LOCK).is_some(), "persistent");
-    assert!(mutex.try_lock().unwrap().is_some());
+    assert!(mutex.try_lock().optional().unwrap().is_some());
     assert!(logged(Level::Warn, "").iter().any(|line| line.contains("no containers")));
     session.close().unwrap();
     until("the parents go with the session", SOON, || stat(&at, "/app").is_none().then_some(()));
@@ -147,7 +147,10 @@ fn parents_on_a_keeper_stay_while_somebody_uses_them() {
     assert!(guard.is_held() && stat(&at, LOCK).is_some());
     drop(guard);
     until_empty(&at, LOCK);
-    assert!(theirs.try_lock().unwrap().is_some(), "whether its parents are there or not");
+    assert!(
+        theirs.try_lock().optional().unwrap().is_some(),
+        "whether its parents are there or not"
+    );
 }
 
 fn a_node_that_somebody_else_made_is_not_deleted() {

@@ -18,7 +18,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{SessionEvent, ZkMutex, ZkSemaphore, ZkSession};
+use zk_mutex::{OptionalExt, SessionEvent, ZkMutex, ZkSemaphore, ZkSession};
 use zk_test_server::{Matcher, Op, TestServer};
 
 const LOCK: &str = "/locks/orders";
@@ -83,7 +83,7 @@ fn holder_is_notified_that_its_session_was_expired() {
     assert!(server.expire_session(id));
     assert_eq!(queue(&at, LOCK), [""; 0], "the node was deleted with the session");
     lost_by_expiry(&guard);
-    assert!(other.try_lock().unwrap().is_some());
+    assert!(other.try_lock().optional().unwrap().is_some());
     until_event(&events, is_connected);
     assert_ne!(ours.session_id(), Some(id));
     drop(guard);
@@ -428,7 +428,7 @@ fn lost_answer_to_a_delete_leaves_the_lock_free() {
         let guard = mutex.lock().unwrap();
         lose(&server, Op::Delete.on(NODE));
         drop(guard);
-        assert!(other.lock_timeout(SOON).unwrap().is_some());
+        assert!(other.lock_timeout(SOON).optional().unwrap().is_some());
         until_empty(&at, LOCK);
         assert_eq!(server.pending_faults(), 0);
     }

@@ -5,8 +5,8 @@ use crate::support::{
     scene::{SOON, full_path, queue, session, until_empty},
 };
 use zk_mutex::{
-    Acl, AclEntry, Error, Permissions, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore,
-    ZkSemaphoreMutex, ZkSession,
+    Acl, AclEntry, Error, OptionalExt, Permissions, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock,
+    ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -73,15 +73,15 @@ fn clients_without_an_entry_may_read_and_not_lock() {
     let guard = mutex.lock().unwrap();
     let shut_out = ZkMutex::new(&theirs, LOCK).unwrap();
     assert_eq!(shut_out.contenders().unwrap().len(), 1);
-    assert!(shut_out.try_lock().unwrap().is_none(), "it may read that the lock is held");
+    assert!(shut_out.try_lock().optional().unwrap().is_none(), "it may read that the lock is held");
     assert!(matches!(shut_out.lock().map(drop), Err(Error::NoAuth { .. })));
     let colleague = with_auth(&at, "service:secret");
     let other =
         ZkMutex::builder(&colleague, LOCK).acl(ours_and(Permissions::READ)).build().unwrap();
-    assert!(other.try_lock().unwrap().is_none());
+    assert!(other.try_lock().optional().unwrap().is_none());
     guard.unlock().unwrap();
     other.lock().unwrap().unlock().unwrap();
-    assert!(matches!(shut_out.try_lock().map(drop), Err(Error::NoAuth { .. })));
+    assert!(matches!(shut_out.try_lock().optional().map(drop), Err(Error::NoAuth { .. })));
     until_empty(&at, LOCK);
 }
 
@@ -121,7 +121,7 @@ fn entries_that_the_server_refuses_are_an_error_with_advice() {
             ZkExclusiveLock::builder(&ours, &format!("{path}-x")).acl(acl).build().unwrap();
         for refused in [
             mutex.lock().map(drop),
-            mutex.try_lock().map(drop),
+            mutex.try_lock().optional().map(drop),
             exclusive.lock().map(drop),
             permit.build().and_then(|permits| permits.acquire().map(drop)),
         ] {

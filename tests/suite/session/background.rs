@@ -11,7 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Cause, Error, RetryPolicy, SessionBuilder, SessionEvent, SessionState, ZkMutex, ZkSession,
+    Cause, Error, OptionalExt, RetryPolicy, SessionBuilder, SessionEvent, SessionState, ZkMutex,
+    ZkSession,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -35,7 +36,7 @@ fn service_that_starts_before_its_server_gets_the_lock_when_the_server_runs() {
     );
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     let start = Instant::now();
-    let said = mutex.try_lock().map(drop);
+    let said = mutex.try_lock().optional().map(drop);
     assert!(
         matches!(&said, Err(Error::Unavailable { cause: Cause::Outage(hosts), .. }) if hosts.len() == 1),
         "{said:?}"
@@ -121,7 +122,9 @@ fn required_chroot_is_asked_for_by_the_first_call() {
         background(&format!("{at}/missing")).require_chroot().connect_in_background().unwrap();
     until_state(&session, SessionState::Connected);
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
-    for said in [mutex.lock().map(drop), mutex.try_lock().map(drop), mutex.holders().map(drop)] {
+    for said in
+        [mutex.lock().map(drop), mutex.try_lock().optional().map(drop), mutex.holders().map(drop)]
+    {
         match said {
             Err(Error::InvalidConfig { what: "chroot", reason }) => {
                 assert!(reason.contains("/missing"), "{reason}");

@@ -18,7 +18,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{Error, Held, LossReason, Observer, SessionEvent, SessionState, ZkMutex, ZkSession};
+use zk_mutex::{
+    Error, Held, LossReason, Observer, OptionalExt, SessionEvent, SessionState, ZkMutex, ZkSession,
+};
 
 const LOCK: &str = "/locks/orders";
 const T: Duration = Duration::from_secs(4);
@@ -83,7 +85,9 @@ fn every_loss_is_told_though_the_logger_blocks_at_the_first() {
     // A lost hold keeps no thread of the process from the lock, though its guard lives on.
     thread::scope(|scope| {
         for lock in &locks {
-            scope.spawn(|| lock.lock_timeout(SOON).unwrap().expect("it is free").unlock().unwrap());
+            scope.spawn(|| {
+                lock.lock_timeout(SOON).optional().unwrap().expect("it is free").unlock().unwrap()
+            });
         }
     });
     drop(logger);
@@ -111,10 +115,10 @@ fn calls_and_the_close_end_in_time_though_the_logger_blocks() {
         assert!(at_best(begun) < limit + SLACK, "{what}: {:?}", begun.elapsed());
         got
     };
-    let waits = || wanted.lock_timeout(A_WHILE).map(|guard| guard.is_some());
+    let waits = || wanted.lock_timeout(A_WHILE).optional().map(|guard| guard.is_some());
     assert_eq!(in_time(A_WHILE, "lock_timeout", &waits), Ok(false));
     for _ in 0..3 {
-        mutex(&ours).lock_timeout(SOON).unwrap().expect("it is free").unlock().unwrap();
+        mutex(&ours).lock_timeout(SOON).optional().unwrap().expect("it is free").unlock().unwrap();
     }
     let guard = mutex(&ours).lock().unwrap();
     proxy.black_hole(true);
@@ -212,7 +216,7 @@ fn observer_that_blocks_delays_no_loss_no_call_no_close_and_no_other_sessions_ob
     until_state(&ours, SessionState::Connected);
     loses(&proxy, &ours, &guard);
     let begun = Instant::now();
-    let got = mutex(&theirs).lock_timeout(A_WHILE);
+    let got = mutex(&theirs).lock_timeout(A_WHILE).optional();
     assert!(got.is_err() && at_best(begun) < A_WHILE + SLACK, "{:?}", begun.elapsed());
     proxy.black_hole(false);
     until_state(&ours, SessionState::Connected);

@@ -18,7 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Cause, Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkMutex, ZkSession,
+    Cause, Error, LossReason, OptionalExt, RetryPolicy, SessionEvent, SessionState, ZkMutex,
+    ZkSession,
 };
 
 /// The session timeout of scenarios in which the server expires a session.
@@ -235,7 +236,7 @@ fn black_hole_is_found_in_a_third_of_the_timeout_and_left_in_time() {
         assert!(at_best(start) < t / 3 + SLACK, "found after {:?}", start.elapsed());
         let asked = Instant::now();
         if idle {
-            let error = mutex.try_lock().unwrap_err();
+            let error = mutex.try_lock().optional().unwrap_err();
             assert!(matches!(&error, Error::Unavailable { op: "lock", .. }), "{error:?}");
             assert!(at_best(asked) < t / 6 + SLACK, "try_lock took {:?}", asked.elapsed());
         }
@@ -243,7 +244,7 @@ fn black_hole_is_found_in_a_third_of_the_timeout_and_left_in_time() {
         assert_eq!(next(&events), SessionEvent::Reconnected);
         assert_eq!((session.session_id(), session.state()), (id, SessionState::Connected));
         drop(guard);
-        mutex.lock_timeout(SOON).unwrap().unwrap().unlock().unwrap();
+        mutex.lock_timeout(SOON).optional().unwrap().unwrap().unlock().unwrap();
         until_empty(&stage.direct, LOCK);
         close_in_time(&session);
     }
@@ -269,7 +270,7 @@ fn expired_session_is_replaced_by_itself() {
         id = session.session_id();
         assert!(matches!(mutex.lock(), Err(Error::Lost { .. })), "the lost guard still lives");
         assert!(matches!(guard.unlock(), Err(Error::Lost { .. })));
-        mutex.lock_timeout(SOON).unwrap().unwrap().unlock().unwrap();
+        mutex.lock_timeout(SOON).optional().unwrap().unwrap().unlock().unwrap();
     }
     until_empty(&stage.direct, LOCK);
 }
@@ -310,7 +311,7 @@ fn refused_for_longer_than_the_timeout_then_healed_gives_a_usable_lock() {
     assert!(seen.contains(&SessionEvent::Lost(LossReason::SessionExpired)), "{seen:?}");
     assert_ne!(session.session_id(), id);
     drop(guard);
-    mutex.lock_timeout(SOON).unwrap().unwrap().unlock().unwrap();
+    mutex.lock_timeout(SOON).optional().unwrap().unwrap().unlock().unwrap();
     until_empty(&stage.direct, LOCK);
 }
 
@@ -325,7 +326,7 @@ fn black_hole_for_longer_than_the_timeout_then_healed_gives_a_usable_lock() {
     assert!(!guard.is_held(), "the hold ends before the server removes its node");
     stage.proxy.black_hole(false);
     drop(guard);
-    let guard = mutex.lock_timeout(SOON).unwrap().unwrap();
+    let guard = mutex.lock_timeout(SOON).optional().unwrap().unwrap();
     assert_eq!(queue(&stage.direct, LOCK).len(), 1);
     guard.unlock().unwrap();
     until_state(&session, SessionState::Connected);
@@ -426,7 +427,7 @@ fn outage_longer_than_the_retry_policy_is_an_error_and_then_it_works_again() {
     // With a shorter deadline of its own the caller gets its own cause or the outage, never
     // contention.
     assert!(matches!(
-        mutex.lock_timeout(Duration::from_millis(50)),
+        mutex.lock_timeout(Duration::from_millis(50)).optional(),
         Err(Error::Unavailable { .. })
     ));
 
@@ -547,7 +548,7 @@ fn swallowed(
     assert_eq!(stage.proxy.plans(), 0, "the fault was injected");
     resumed(&events);
     assert_eq!(session.session_id(), id);
-    mutex.lock_timeout(SOON).unwrap().unwrap().unlock().unwrap();
+    mutex.lock_timeout(SOON).optional().unwrap().unwrap().unlock().unwrap();
     until_empty(&stage.direct, LOCK);
     close_in_time(&session);
 }
@@ -560,13 +561,13 @@ fn swallowed_reply_ends_its_call_in_a_sixth_of_the_timeout() {
     };
     for which in [OpKind::GetChildren, OpKind::Create] {
         swallowed(&stage, t, which, |mutex, start| {
-            let tried = mutex.try_lock();
+            let tried = mutex.try_lock().optional();
             within(start, t / 6);
             assert!(matches!(tried, Err(Error::Unavailable { .. })), "{which:?}: {tried:?}");
         });
     }
     swallowed(&stage, t, OpKind::Create, |mutex, start| {
-        let got = mutex.lock_timeout(Duration::from_millis(300));
+        let got = mutex.lock_timeout(Duration::from_millis(300)).optional();
         within(start, Duration::from_millis(300));
         assert!(matches!(got, Err(Error::Unavailable { cause: Cause::Deadline, .. })), "{got:?}");
     });

@@ -14,7 +14,9 @@ use std::{
     net::TcpListener,
     time::{Duration, Instant},
 };
-use zk_mutex::{Acl, Error, HostFailure, Result, RetryPolicy, SessionState, ZkMutex, ZkSession};
+use zk_mutex::{
+    Acl, Error, HostFailure, OptionalExt, Result, RetryPolicy, SessionState, ZkMutex, ZkSession,
+};
 
 /// How much longer than its timeout a failed connect may take on a busy machine.
 const SLACK: Duration = Duration::from_millis(500);
@@ -181,7 +183,7 @@ fn extreme_settings_that_are_allowed_work() {
     let session = builder(&address).connect().unwrap();
     assert_eq!(session.timeout(), Duration::from_secs(60), "the longest that the server grants");
     let mutex = ZkMutex::builder(&session, "/lock").hand_over(Duration::MAX).build().unwrap();
-    mutex.lock_timeout(Duration::MAX).unwrap().unwrap().unlock().unwrap();
+    mutex.lock_timeout(Duration::MAX).optional().unwrap().unwrap().unlock().unwrap();
     until_empty(&address, "/lock");
     // An endless pause after the first failure.
     let dead = format!("{}:2181", own_loopback());
@@ -368,7 +370,7 @@ fn node_data_just_under_the_limit_works_with_a_long_path_too() {
     for path in ["/lock", &long] {
         let data: Vec<u8> = (0..MOST_DATA).map(|i| i as u8).collect();
         let mutex = ZkMutex::builder(&session, path).data(data.clone()).build().unwrap();
-        let guard = mutex.lock_timeout(SOON).unwrap().unwrap();
+        let guard = mutex.lock_timeout(SOON).optional().unwrap().unwrap();
         let contenders = mutex.contenders().unwrap();
         assert_eq!(contenders.len(), 1);
         assert!(contenders[0].data == data, "the data is as it was given");
@@ -425,9 +427,9 @@ fn wrong_password_on_a_creator_all_lock_is_no_auth_naming_the_path() {
     let (ours, theirs) = (mutex(&owner), mutex(&stranger));
     let guard = ours.lock().unwrap();
     let refused = || {
-        no_auth(theirs.try_lock(), "/safe/lock");
+        no_auth(theirs.try_lock().optional(), "/safe/lock");
         no_auth(theirs.lock(), "/safe/lock");
-        no_auth(theirs.lock_timeout(SOON), "/safe/lock");
+        no_auth(theirs.lock_timeout(SOON).optional(), "/safe/lock");
         no_auth(theirs.contenders(), "/safe/lock");
     };
     refused();
@@ -453,7 +455,7 @@ fn no_permission_on_the_parent_is_no_auth_naming_the_path() {
     for path in ["/safe/other", "/safe/deep/down/other"] {
         let mutex = ZkMutex::new(&stranger, path).unwrap();
         no_auth(mutex.lock(), "/safe");
-        no_auth(mutex.try_lock(), "/safe");
+        no_auth(mutex.try_lock().optional(), "/safe");
     }
     assert_eq!(safe.contenders().unwrap(), []);
 }

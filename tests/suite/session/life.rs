@@ -24,7 +24,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Acl, CancelToken, Error, LossReason, Observer, SessionEvent, SessionState, ZkMutex, ZkSession,
+    Acl, CancelToken, Error, LossReason, Observer, OptionalExt, SessionEvent, SessionState,
+    ZkMutex, ZkSession,
 };
 
 /// The time of a close: a second, and the extra time of a busy machine.
@@ -503,7 +504,7 @@ fn close_reaches_the_server_though_the_logger_blocks() {
                 (ours.close(), at_best(begun))
             });
             assert!(blocked.wait(SOON), "nothing was logged with {part:?}");
-            let freed = ZkMutex::new(&theirs, "/lock").unwrap().lock_timeout(SOON);
+            let freed = ZkMutex::new(&theirs, "/lock").unwrap().lock_timeout(SOON).optional();
             let (told, took) = closed.join().unwrap();
             drop(blocked);
             assert!(freed.is_ok_and(|guard| guard.is_some()), "{part:?} keeps the server waiting");
@@ -547,25 +548,31 @@ fn close_frees_every_blocked_caller() {
     let [one, two, three, four] = &mutexes;
     let heads: Vec<(&str, Wait<'_>)> = vec![
         ("/one", Box::new(|| one.lock().map(drop))),
-        ("/two", Box::new(|| two.lock_timeout(minute).map(drop))),
+        ("/two", Box::new(|| two.lock_timeout(minute).optional().map(drop))),
         (
             "/three",
-            Box::new(|| three.lock_with(zk_mutex::Wait::forever().cancelled_by(&token)).map(drop)),
+            Box::new(|| {
+                three.lock_with(zk_mutex::Wait::forever().cancelled_by(&token)).optional().map(drop)
+            }),
         ),
         (
             "/four",
-            Box::new(|| four.lock_with(zk_mutex::Wait::until(Instant::now() + minute)).map(drop)),
+            Box::new(|| {
+                four.lock_with(zk_mutex::Wait::until(Instant::now() + minute)).optional().map(drop)
+            }),
         ),
     ];
     let locals: Vec<(&str, Wait<'_>)> = vec![
         ("/one", Box::new(|| one.lock().map(drop))),
-        ("/one", Box::new(|| one.lock_timeout(minute).map(drop))),
+        ("/one", Box::new(|| one.lock_timeout(minute).optional().map(drop))),
         (
             "/two",
-            Box::new(|| two.lock_with(zk_mutex::Wait::forever().cancelled_by(&token)).map(drop)),
+            Box::new(|| {
+                two.lock_with(zk_mutex::Wait::forever().cancelled_by(&token)).optional().map(drop)
+            }),
         ),
         ("/own", Box::new(|| own.lock().map(drop))),
-        ("/own", Box::new(|| own.lock_timeout(minute).map(drop))),
+        ("/own", Box::new(|| own.lock_timeout(minute).optional().map(drop))),
     ];
     thread::scope(|scope| {
         let (tell, started) = unbounded();
@@ -614,10 +621,10 @@ fn every_call_on_a_closed_session_says_so() {
     let clone = session.clone();
     session.close().unwrap();
     closed(mutex.lock(), "lock", "/lock");
-    closed(mutex.try_lock(), "lock", "/lock");
-    closed(mutex.lock_timeout(SOON), "lock", "/lock");
+    closed(mutex.try_lock().optional(), "lock", "/lock");
+    closed(mutex.lock_timeout(SOON).optional(), "lock", "/lock");
     closed(
-        mutex.lock_with(zk_mutex::Wait::forever().cancelled_by(&CancelToken::new())),
+        mutex.lock_with(zk_mutex::Wait::forever().cancelled_by(&CancelToken::new())).optional(),
         "lock",
         "/lock",
     );
@@ -761,7 +768,7 @@ fn session_has_two_threads_and_three_with_an_observer_and_listens_nowhere() {
     let plain = session(&address);
     settled(2);
     let mutex = ZkMutex::new(&plain, "/lock").unwrap();
-    mutex.lock_timeout(SOON).unwrap().unwrap().unlock().unwrap();
+    mutex.lock_timeout(SOON).optional().unwrap().unwrap().unlock().unwrap();
     settled(2);
     drop((mutex, plain));
     settled(0);
@@ -818,12 +825,12 @@ fn two_sessions_of_one_process_are_two_owners() {
     let (first, second) =
         (ZkMutex::new(&one, "/lock").unwrap(), ZkMutex::new(&two, "/lock").unwrap());
     let guard = first.lock().unwrap();
-    assert!(second.try_lock().unwrap().is_none());
+    assert!(second.try_lock().optional().unwrap().is_none());
     assert!(first.is_owned_by_current_thread() && !second.is_owned_by_current_thread());
     one.close().unwrap();
     drop(guard);
     assert_eq!(two.state(), SessionState::Connected);
-    second.lock_timeout(SOON).unwrap().unwrap().unlock().unwrap();
+    second.lock_timeout(SOON).optional().unwrap().unwrap().unlock().unwrap();
     until_empty(&address, "/lock");
 }
 

@@ -12,8 +12,8 @@ use crossbeam_channel::Receiver;
 use log::Level;
 use std::{fmt::Debug, thread, time::Duration};
 use zk_mutex::{
-    ElectionEvent, Error, SessionEvent, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock,
-    ZkSemaphore, ZkSession,
+    ElectionEvent, Error, OptionalExt, SessionEvent, ZkElection, ZkExclusiveLock, ZkMutex,
+    ZkRwLock, ZkSemaphore, ZkSession,
 };
 use zk_test_server::Op;
 
@@ -88,9 +88,9 @@ fn a_huge_listing_of_one_lock_leaves_the_others_alone() {
             }
         });
         too_long(bad.lock(), BAD);
-        too_long(bad.lock_timeout(T), BAD);
-        too_long(bad.lock_timeout(T / 6), BAD); // lock_timeout() leaves no blocked thread behind
-        too_long(bad.try_lock(), BAD);
+        too_long(bad.lock_timeout(T).optional(), BAD);
+        too_long(bad.lock_timeout(T / 6).optional(), BAD); // lock_timeout() leaves no blocked thread behind
+        too_long(bad.try_lock().optional(), BAD);
         too_long(bad.contenders(), BAD);
         others.join().unwrap();
     });
@@ -121,9 +121,9 @@ fn a_huge_listing_is_an_error_of_every_recipe() {
         let semaphore = ZkSemaphore::new(&session, &path, 2).unwrap();
         let made = swell(&at, &folder);
         too_long(semaphore.acquire(), &folder);
-        too_long(semaphore.acquire_timeout(T), &folder);
+        too_long(semaphore.acquire_timeout(T).optional(), &folder);
         if folder.ends_with("leases") {
-            too_long(semaphore.try_acquire(), &folder);
+            too_long(semaphore.try_acquire().optional(), &folder);
         }
         clean_up(&at, &made);
         drop(semaphore.acquire().unwrap());
@@ -218,9 +218,9 @@ fn a_node_that_is_too_long_fails_alone() {
     let node = format!("{BAD}/lock");
     raw.create(&node, &vec![7; 17 << 20], PERSISTENT).unwrap();
     too_long(bad.lock(), &node);
-    too_long(bad.lock_timeout(T), &node);
+    too_long(bad.lock_timeout(T).optional(), &node);
     too_long(bad.holders(), &node);
-    assert!(bad.try_lock().unwrap().is_none());
+    assert!(bad.try_lock().optional().unwrap().is_none());
     raw.delete(&node).unwrap();
     drop(bad.lock().unwrap());
     // A contender of a queue. The contender behind it has to read this node.

@@ -15,9 +15,9 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    CancelToken, Error, Held, LockLabel, LockStats, LossReason, Member, Observer, Result,
-    SessionEvent, Wait, WaitOutcome, ZkElection, ZkExclusiveLock, ZkMultiLock, ZkMutex, ZkRwLock,
-    ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    CancelToken, Error, Held, LockLabel, LockStats, LossReason, Member, Observer, OptionalExt,
+    Result, SessionEvent, Wait, WaitOutcome, ZkElection, ZkExclusiveLock, ZkMultiLock, ZkMutex,
+    ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 
 const T: Duration = Duration::from_secs(15);
@@ -121,7 +121,8 @@ fn locks(session: &ZkSession) -> Vec<Lock> {
         ($label:literal, $lock:expr, $stats:ident, $take:ident) => {{
             let lock = $lock.name("a name").build().unwrap();
             let counts = lock.clone();
-            let take = move |wait| Ok(lock.$take(wait)?.map(|guard| -> Guard { Box::new(guard) }));
+            let take =
+                move |wait| lock.$take(wait).map(|guard| -> Guard { Box::new(guard) }).optional();
             ($label, Box::new(move || counts.$stats()) as _, Box::new(take) as _)
         }};
     }

@@ -10,7 +10,8 @@ use crate::support::{
 use log::Level;
 use std::{thread, time::Duration};
 use zk_mutex::{
-    Cause, Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkMutex, ZkSession,
+    Cause, Error, LossReason, OptionalExt, RetryPolicy, SessionEvent, SessionState, ZkMutex,
+    ZkSession,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -118,7 +119,8 @@ fn new_session_follows_the_data_loss_after_the_time_that_was_set() {
     while next(&events) != SessionEvent::Reconnected {}
     server.wipe();
     thread::scope(|scope| {
-        let waits = scope.spawn(|| mutex.lock_timeout(SOON * 3).map(|got| got.is_some()));
+        let waits =
+            scope.spawn(|| mutex.lock_timeout(SOON * 3).optional().map(|got| got.is_some()));
         assert!(guard.lost().wait(SOON).is_some());
         while next(&events) != SessionEvent::Lost(LossReason::SessionExpired) {}
         until_state(&session, SessionState::Connected);

@@ -13,7 +13,7 @@ use std::{
     thread,
     time::Duration,
 };
-use zk_mutex::{LossReason, SessionEvent, ZkMutex};
+use zk_mutex::{LossReason, OptionalExt, SessionEvent, ZkMutex};
 use zk_test_server::Op;
 
 const LOCK: &str = "/locks/orders";
@@ -68,7 +68,7 @@ fn caller_whose_connection_is_cut_while_it_reads_has_the_lock_on_the_next_one() 
     drop(mutex.lock().unwrap());
     for op in [Op::Create, Op::GetChildren] {
         server.embedded_server().drop_reply(op);
-        drop(mutex.lock_timeout(SOON).unwrap().expect("the lock is free"));
+        drop(mutex.lock_timeout(SOON).optional().unwrap().expect("the lock is free"));
         until_event(&events, |event| *event == SessionEvent::Reconnected);
     }
     until_empty(&at, LOCK);
@@ -113,7 +113,9 @@ fn no_logger_is_called_where_a_caller_begins_or_ends_to_read() {
         let kept = logged::hold(part);
         let (done, is_done) = bounded(1);
         thread::scope(|scope| {
-            scope.spawn(|| done.send(mutex.lock_timeout(SOON).map(|guard| guard.is_some())));
+            scope.spawn(|| {
+                done.send(mutex.lock_timeout(SOON).optional().map(|guard| guard.is_some()))
+            });
             let outcome = is_done.recv_timeout(SOON);
             drop(kept);
             assert!(outcome.is_ok_and(|outcome| outcome.is_ok_and(|had| had)), "{part} keeps it");

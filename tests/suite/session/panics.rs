@@ -10,8 +10,8 @@ use crate::support::{
 use crossbeam_channel::{Sender, unbounded};
 use std::{panic, thread, time::Duration};
 use zk_mutex::{
-    ElectionEvent, LossReason, Observer, RetryPolicy, SessionEvent, SessionState, ZkElection,
-    ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSession,
+    ElectionEvent, LossReason, Observer, OptionalExt, RetryPolicy, SessionEvent, SessionState,
+    ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSession,
 };
 
 const PATH: &str = "/locks/orders";
@@ -46,7 +46,7 @@ fn session_goes_on_when_the_logger_panics_at_its_news() {
     assert_eq!(lost.reason(), Some(LossReason::LeaseExpired));
     server.embedded_server().black_hole(false);
     drop(guard);
-    drop(mutex.lock_timeout(SOON * 2).unwrap().expect("the lock is free"));
+    drop(mutex.lock_timeout(SOON * 2).optional().unwrap().expect("the lock is free"));
     until_panics(3);
 }
 

@@ -28,7 +28,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Contender, Error, Held, LossReason, LostSignal, Result, Wait, ZkSemaphore, ZkSession,
+    Contender, Error, Held, LossReason, LostSignal, OptionalExt, Result, Wait, ZkSemaphore,
+    ZkSession,
 };
 
 /// The first argument that starts a worker instead of the suite. The next ones are the connect
@@ -326,11 +327,11 @@ impl Actor<'_> {
             }
             4..6 => {
                 ask(Some(step), Duration::ZERO);
-                wanted.lock.try_lock()
+                wanted.lock.try_lock().optional()
             }
             _ => {
                 ask(Some(timeout), timeout);
-                wanted.lock.lock_timeout(timeout)
+                wanted.lock.lock_timeout(timeout).optional()
             }
         };
         if let Some(late) = bound.get().and_then(|within| timed.late(op, within)) {
@@ -581,19 +582,16 @@ impl Lockable for Several {
         Ok(Box::new(self.0.acquire_many(self.1)?))
     }
 
-    fn try_lock(&self) -> Result<Option<Guard<'_>>> {
-        Ok(self
-            .0
-            .acquire_many_with(self.1, Wait::timeout(Duration::ZERO))?
-            .map(|permits| Box::new(permits) as Guard))
+    fn try_lock(&self) -> Result<Guard<'_>> {
+        self.lock_timeout(Duration::ZERO)
     }
 
-    fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard<'_>>> {
+    fn lock_timeout(&self, timeout: Duration) -> Result<Guard<'_>> {
         self.lock_with(Wait::timeout(timeout))
     }
 
-    fn lock_with(&self, wait: Wait) -> Result<Option<Guard<'_>>> {
-        Ok(self.0.acquire_many_with(self.1, wait)?.map(|permits| Box::new(permits) as Guard))
+    fn lock_with(&self, wait: Wait) -> Result<Guard<'_>> {
+        Ok(Box::new(self.0.acquire_many_with(self.1, wait)?))
     }
 
     fn contenders(&self) -> Result<Vec<Contender>> {

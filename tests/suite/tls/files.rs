@@ -8,7 +8,7 @@ use crate::support::{
     scene::{SOON, next},
 };
 use std::{fs, path::Path, time::Instant};
-use zk_mutex::{Error, SessionEvent, TlsConfig, ZkMutex};
+use zk_mutex::{Error, OptionalExt, SessionEvent, TlsConfig, ZkMutex};
 
 /// Nothing listens there; nobody is to dial it.
 const NOWHERE: &str = "127.0.0.1:1";
@@ -117,7 +117,7 @@ fn a_session_resumes_when_its_files_are_right_again() {
     stage.server.restart();
     assert_eq!(next(&events), SessionEvent::Suspended);
     let lock = ZkMutex::new(&session, "/lock").unwrap();
-    assert!(lock.lock_timeout(std::time::Duration::from_millis(600)).is_err());
+    assert!(lock.lock_timeout(std::time::Duration::from_millis(600)).optional().is_err());
     fs::rename(&aside, &ca).unwrap();
     assert_eq!(next(&events), SessionEvent::Reconnected);
     lock.lock().unwrap().unlock().unwrap();

@@ -4,7 +4,7 @@ use crate::support::{
     Raw, scenarios,
     scene::{SOON, next},
 };
-use zk_mutex::{Acl, AclEntry, Error, Permissions, SessionEvent, ZkMutex};
+use zk_mutex::{Acl, AclEntry, Error, OptionalExt, Permissions, SessionEvent, ZkMutex};
 
 const LOCK: &str = "/locks/orders";
 const SUBJECT: &str = "CN=orders,O=Example";
@@ -22,14 +22,14 @@ fn an_acl_for_a_subject_keeps_another_certificate_out() {
     let mutex = ZkMutex::builder(&ours, LOCK).acl(acl.clone()).build().unwrap();
     let guard = mutex.lock().unwrap();
     let shut_out = ZkMutex::new(&theirs, LOCK).unwrap();
-    assert!(matches!(shut_out.try_lock().map(drop), Err(Error::NoAuth { .. })));
+    assert!(matches!(shut_out.try_lock().optional().map(drop), Err(Error::NoAuth { .. })));
     assert!(matches!(shut_out.lock().map(drop), Err(Error::NoAuth { .. })));
     #[cfg(feature = "client")]
     assert!(theirs.client().unwrap().delete(guard.path(), None).is_err());
     assert!(guard.is_held());
     let colleague = stage.session(stage.named("orders"));
     let other = ZkMutex::builder(&colleague, LOCK).acl(acl).build().unwrap();
-    assert!(other.try_lock().unwrap().is_none());
+    assert!(other.try_lock().optional().unwrap().is_none());
     guard.unlock().unwrap();
     other.lock().unwrap().unlock().unwrap();
 }
@@ -53,7 +53,7 @@ fn the_creator_is_known_by_its_certificate() {
     assert_eq!(next(&events), SessionEvent::Reconnected);
     assert!(matches!(mutex.lock().map(drop), Err(Error::NoAuth { .. })), "{new:?}");
     let own = ZkMutex::builder(&session, "/own").acl(Acl::CreatorAll).build().unwrap();
-    assert!(own.lock_timeout(SOON).unwrap().is_some());
+    assert!(own.lock_timeout(SOON).optional().unwrap().is_some());
 }
 
 scenarios![

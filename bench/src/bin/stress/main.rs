@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 use tally::{Summary, Tally};
-use zk_mutex::{Error, Held, ZkMutex, ZkMutexGuard, ZkSession};
+use zk_mutex::{Error, Held, OptionalExt, ZkMutex, ZkMutexGuard, ZkSession};
 use zk_mutex_bench::{Servers, failure, millis, path, positive, say, text};
 
 const HELP: &str = "\
@@ -231,7 +231,7 @@ impl Contest {
         };
         let asked = Instant::now();
         loop {
-            match self.mutex.lock_timeout(timeout) {
+            match self.mutex.lock_timeout(timeout).optional() {
                 Err(error @ Error::Unavailable { .. }) if asked.elapsed() < LIMIT => {
                     warn!("{error}");
                     thread::sleep(PAUSE);

@@ -124,7 +124,8 @@ impl Locks {
         let acquired = self.all.lock_with(wait_limit.wait(signals));
         drop(done);
         match acquired {
-            Ok(guard) => Ok(guard.map(|guard| HeldLocks { paths: self.paths.clone(), guard })),
+            Ok(guard) => Ok(Some(HeldLocks { paths: self.paths.clone(), guard })),
+            Err(e) if e.is_contended() => Ok(None),
             Err(Error::Cancelled { .. }) => match signals.ending() {
                 Some(signal) => Err(Failure::signalled(signal)),
                 None => Err(Failure::system("the wait was cancelled")),

@@ -27,22 +27,19 @@ pub fn elect(common: &Common, args: &ElectArgs, output: &Output) -> Result<u8, F
     let election = ZkElection::builder(&session, &args.path).acl(acl).build()?;
     let candidate = election.join()?;
     let leadership = match candidate.wait_leader_with(wait_limit.wait(&signals)) {
-        Ok(Some(leadership)) => leadership,
-        other => {
+        Ok(leadership) => leadership,
+        Err(e) => {
             // No node of this process stays in the queue, however the wait ended.
             let left = candidate.leave();
-            return match other {
-                Ok(_) => {
-                    left?;
-                    let text = format!("others lead {}", args.path);
-                    output.hint("not_obtained", &text, json!({"path": args.path}));
-                    Ok(args.conflict_exit_code)
-                }
-                Err(e @ Error::Cancelled { .. }) => {
-                    Err(signals.ending().map_or_else(|| e.into(), Failure::signalled))
-                }
-                Err(e) => Err(e.into()),
-            };
+            if e.is_contended() {
+                left?;
+                let text = format!("others lead {}", args.path);
+                output.hint("not_obtained", &text, json!({"path": args.path}));
+                return Ok(args.conflict_exit_code);
+            }
+            let is_cancelled = matches!(e, Error::Cancelled { .. });
+            let by = signals.ending().filter(|_| is_cancelled);
+            return Err(by.map_or_else(|| e.into(), Failure::signalled));
         }
     };
     let term = Term { path: args.path.clone(), candidate, leadership };

@@ -15,11 +15,11 @@ pub type Guard<'a> = Box<dyn Guarded + 'a>;
 pub trait Lockable: Send + Sync {
     fn lock(&self) -> Result<Guard<'_>>;
 
-    fn try_lock(&self) -> Result<Option<Guard<'_>>>;
+    fn try_lock(&self) -> Result<Guard<'_>>;
 
-    fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard<'_>>>;
+    fn lock_timeout(&self, timeout: Duration) -> Result<Guard<'_>>;
 
-    fn lock_with(&self, wait: Wait) -> Result<Option<Guard<'_>>>;
+    fn lock_with(&self, wait: Wait) -> Result<Guard<'_>>;
 
     /// The contenders of its kind.
     fn contenders(&self) -> Result<Vec<Contender>>;
@@ -91,16 +91,16 @@ macro_rules! lockable {
                 Ok(Box::new(self.0.$all()?))
             }
 
-            fn try_lock(&self) -> Result<Option<Guard<'_>>> {
-                Ok(self.0.$try()?.map(|guard| Box::new(guard) as Guard))
+            fn try_lock(&self) -> Result<Guard<'_>> {
+                Ok(Box::new(self.0.$try()?))
             }
 
-            fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard<'_>>> {
-                Ok(self.0.$timeout(timeout)?.map(|guard| Box::new(guard) as Guard))
+            fn lock_timeout(&self, timeout: Duration) -> Result<Guard<'_>> {
+                Ok(Box::new(self.0.$timeout(timeout)?))
             }
 
-            fn lock_with(&self, wait: Wait) -> Result<Option<Guard<'_>>> {
-                Ok(self.0.$with(wait)?.map(|guard| Box::new(guard) as Guard))
+            fn lock_with(&self, wait: Wait) -> Result<Guard<'_>> {
+                Ok(Box::new(self.0.$with(wait)?))
             }
 
             $($more)+
@@ -170,16 +170,16 @@ impl Lockable for Multi {
         Ok(Box::new(First(self.0.lock()?)))
     }
 
-    fn try_lock(&self) -> Result<Option<Guard<'_>>> {
-        Ok(self.0.try_lock()?.map(|guard| Box::new(First(guard)) as Guard))
+    fn try_lock(&self) -> Result<Guard<'_>> {
+        Ok(Box::new(First(self.0.try_lock()?)))
     }
 
-    fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard<'_>>> {
-        Ok(self.0.lock_timeout(timeout)?.map(|guard| Box::new(First(guard)) as Guard))
+    fn lock_timeout(&self, timeout: Duration) -> Result<Guard<'_>> {
+        Ok(Box::new(First(self.0.lock_timeout(timeout)?)))
     }
 
-    fn lock_with(&self, wait: Wait) -> Result<Option<Guard<'_>>> {
-        Ok(self.0.lock_with(wait)?.map(|guard| Box::new(First(guard)) as Guard))
+    fn lock_with(&self, wait: Wait) -> Result<Guard<'_>> {
+        Ok(Box::new(First(self.0.lock_with(wait)?)))
     }
 
     fn contenders(&self) -> Result<Vec<Contender>> {
@@ -223,20 +223,20 @@ impl Lockable for Leader {
         Ok(Box::new(Term(candidate.wait_leader()?, candidate)))
     }
 
-    fn try_lock(&self) -> Result<Option<Guard<'_>>> {
+    fn try_lock(&self) -> Result<Guard<'_>> {
         self.lock_timeout(Duration::ZERO)
     }
 
-    fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard<'_>>> {
+    fn lock_timeout(&self, timeout: Duration) -> Result<Guard<'_>> {
         self.lock_with(Wait::timeout(timeout))
     }
 
-    fn lock_with(&self, wait: Wait) -> Result<Option<Guard<'_>>> {
+    fn lock_with(&self, wait: Wait) -> Result<Guard<'_>> {
         let candidate = self.0.join()?;
-        match candidate.wait_leader_with(wait)? {
-            Some(term) => Ok(Some(Box::new(Term(term, candidate)))),
+        match candidate.wait_leader_with(wait) {
             // The caller lists the queue next.
-            None => candidate.leave().map(|()| None),
+            Err(e) if e.is_contended() => candidate.leave().and(Err(e)),
+            term => Ok(Box::new(Term(term?, candidate))),
         }
     }
 
