@@ -11,6 +11,7 @@
 mod common;
 
 use common::Result;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -19,9 +20,13 @@ use zk_mutex::{ZkMutex, ZkSession};
 const THREADS: u64 = 8;
 const ROUNDS: u64 = 25;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
     env_logger::init(); // RUST_LOG=debug shows each step of the library
-    let session = ZkSession::connect(&common::server()?)?;
+    common::example(run)
+}
+
+fn run(server: &str) -> Result<()> {
+    let session = ZkSession::connect(server)?;
     let mutex = ZkMutex::new(&session, "/zk-mutex/contend")?;
     let counter = AtomicU64::new(0);
     thread::scope(|scope| {

@@ -11,6 +11,7 @@ mod common;
 use common::Result;
 use log::{info, warn};
 use std::collections::HashMap;
+use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -51,10 +52,14 @@ struct Service {
     stop: CancelToken,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
+    common::example(serve)
+}
+
+fn serve(server: &str) -> Result<()> {
     // The service may start before its ZooKeeper: the first calls wait for it.
-    let session = ZkSession::builder(common::server()?).connect_in_background()?;
+    let session = ZkSession::builder(server).connect_in_background()?;
     let service = Service {
         store: Mutex::default(),
         charging: ZkMutex::new(&session, "/zk-mutex/service/charging")?,
