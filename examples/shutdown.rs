@@ -5,6 +5,12 @@
 //! One worker holds the lock and works, the others wait for it. Ctrl-C cancels a token. The waits
 //! end, the holder stops between two steps and releases the lock, and nothing is left at the
 //! server. (If nobody presses Ctrl-C, the program ends when all workers have done their work.)
+//!
+//! Service managers and `kill` send SIGTERM. The crate `ctrlc` handles it only with its feature
+//! `termination`; without it, SIGTERM kills the program, and its locks stay taken until the session
+//! expires. So `Cargo.toml` has this line:
+//!
+//!     ctrlc = { version = "3", features = ["termination"] }
 
 mod common;
 
@@ -26,7 +32,7 @@ fn main() -> ExitCode {
 fn work_until_stopped(server: &str) -> Result<()> {
     let stop = CancelToken::new();
     let same = stop.clone();
-    // For SIGTERM too, which `kill` and service managers send. A second Ctrl-C changes nothing.
+    // A second Ctrl-C changes nothing.
     ctrlc::set_handler(move || same.cancel())?;
 
     let session = ZkSession::connect(server)?;
