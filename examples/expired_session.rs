@@ -1,16 +1,17 @@
-//! How to test your own code: what does it do when its session expires in the middle of its work?
+//! How to test your own code: what does it do when its session expires in the middle of its work,
+//! and what when its server dies?
 //!
 //!     cargo run --example expired_session
 //!     cargo test -p zk-mutex-examples --example expired_session
 //!
-//! The test has a server of its own in its process, and tells it to expire the session. (So this
-//! example does not look at ZK_CONNECT.) The chapter `guide::testing` shows more faults.
+//! Each test has a server of its own in its process, and tells it to fail. (So this example does
+//! not look at ZK_CONNECT.) The chapter `guide::testing` shows more faults.
 
 use std::error::Error;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
-use zk_mutex::{ZkMutex, ZkSession};
+use zk_mutex::{RetryPolicy, ZkMutex, ZkSession};
 use zk_test_server::TestServer;
 
 /// How long the work takes.
@@ -46,12 +47,31 @@ fn work_begins_again_when_its_session_expires() -> Result<(), Box<dyn Error>> {
         assert!(server.expire_session(first));
         let second = begun.recv_timeout(LIMIT)?.ok_or("no session")?;
         assert_ne!(first, second, "the library has connected a new session");
-        assert_eq!(worker.join().expect("no panic"), Ok(2));
+        assert_eq!(worker.join().expect("no panic"), Ok(2)); // In a test a panic is a failure.
         println!("the second attempt did the work, in a new session");
         Ok(())
     })
 }
 
+#[cfg_attr(test, test)]
+fn work_ends_with_an_error_when_its_server_dies() -> Result<(), Box<dyn Error>> {
+    let server = TestServer::start()?;
+    // With the default settings, calls wait in an outage for a minute before they give up.
+    let policy = RetryPolicy { max_elapsed: Duration::from_secs(1), ..RetryPolicy::default() };
+    let session = ZkSession::builder(server.connect_string()).retry_policy(policy).connect()?;
+    let (tell, begun) = mpsc::channel();
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| work(&session, tell));
+        begun.recv_timeout(LIMIT)?;
+        server.stop();
+        let error = worker.join().expect("no panic").expect_err("nobody answers");
+        assert!(matches!(error, zk_mutex::Error::Unavailable { .. }), "{error}");
+        println!("the work has ended: {error}");
+        Ok(())
+    })
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    work_begins_again_when_its_session_expires()
+    work_begins_again_when_its_session_expires()?;
+    work_ends_with_an_error_when_its_server_dies()
 }

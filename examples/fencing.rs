@@ -10,6 +10,7 @@
 mod common;
 
 use common::Result;
+use std::process::ExitCode;
 use zk_mutex::{FencingToken, ZkMutex, ZkSession};
 
 const PATH: &str = "/zk-mutex/fencing";
@@ -35,10 +36,13 @@ impl Store {
     }
 }
 
-fn main() -> Result<()> {
-    let server = common::server()?;
+fn main() -> ExitCode {
+    common::example(fencing)
+}
+
+fn fencing(server: &str) -> Result<()> {
     let mut store = Store::default();
-    let (one, two) = (ZkSession::connect(&server)?, ZkSession::connect(&server)?); // of two hosts
+    let (one, two) = (ZkSession::connect(server)?, ZkSession::connect(server)?); // of two hosts
 
     let guard = ZkMutex::new(&one, PATH)?.lock()?;
     assert!(store.write("by the first worker", guard.fencing_token()));

@@ -9,6 +9,7 @@
 mod common;
 
 use common::Result;
+use std::process::ExitCode;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
@@ -18,9 +19,12 @@ const PATH: &str = "/zk-mutex/leader";
 const PIECES: u32 = 3;
 const PIECE: Duration = Duration::from_millis(300);
 
-fn main() -> Result<()> {
-    let server = common::server()?;
-    let (alpha, beta) = (ZkSession::connect(&server)?, ZkSession::connect(&server)?);
+fn main() -> ExitCode {
+    common::example(leader)
+}
+
+fn leader(server: &str) -> Result<()> {
+    let (alpha, beta) = (ZkSession::connect(server)?, ZkSession::connect(server)?);
     let (alpha_tells, alpha_works) = mpsc::channel();
     let (beta_tells, beta_works) = mpsc::channel();
     thread::scope(|scope| {
@@ -28,10 +32,11 @@ fn main() -> Result<()> {
         let _ = alpha_works.recv(); // An error means that it has failed, and `join` says why.
         let second = scope.spawn(|| lead("beta", &beta, beta_tells));
         let _ = beta_works.recv();
-        beta.close()?;
-        assert_eq!(first.join().expect("no panic")?, None);
-        assert_eq!(second.join().expect("no panic")?, Some(LossReason::SessionClosed));
-        Ok(())
+        let closed = beta.close();
+        let (first, second) = (common::join(first)?, common::join(second)?);
+        common::must(first.is_none(), "alpha has lost the lock")?;
+        common::must(second == Some(LossReason::SessionClosed), "beta was not told of its loss")?;
+        Ok(closed?)
     })
 }
 

@@ -9,6 +9,7 @@
 mod common;
 
 use common::Result;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
@@ -17,13 +18,16 @@ use zk_mutex::{ZkMultiLock, ZkMutex, ZkSession};
 const PATHS: [&str; 2] = ["/zk-mutex/bank/account-1", "/zk-mutex/bank/account-2"];
 const TRANSFERS: i64 = 25;
 
-fn main() -> Result<()> {
-    let server = common::server()?;
+fn main() -> ExitCode {
+    common::example(multi)
+}
+
+fn multi(server: &str) -> Result<()> {
     let accounts = [AtomicI64::new(1000), AtomicI64::new(1000)];
     thread::scope(|scope| {
-        let there = scope.spawn(|| transfer(&server, &accounts, 0, 1, 10));
-        let back = scope.spawn(|| transfer(&server, &accounts, 1, 0, 4));
-        [there, back].into_iter().try_for_each(|teller| teller.join().expect("no teller panics"))
+        let there = scope.spawn(|| transfer(server, &accounts, 0, 1, 10));
+        let back = scope.spawn(|| transfer(server, &accounts, 1, 0, 4));
+        [there, back].into_iter().try_for_each(common::join)
     })?;
     let [first, second] = accounts.map(AtomicI64::into_inner);
     println!("{} transfers; the accounts have {first} and {second}", 2 * TRANSFERS);

@@ -5,15 +5,19 @@
 mod common;
 
 use common::Result;
+use std::process::ExitCode;
 use std::time::Duration;
 use zk_session::{Acl, Session, WatchEvent, Watched};
 
 const FOLDER: &str = "/example-registry";
 const SOON: Duration = Duration::from_secs(10);
 
-fn main() -> Result<()> {
-    let server = common::server()?;
-    let [first, second, client] = [(); 3].map(|()| Session::connect(&server));
+fn main() -> ExitCode {
+    common::example(registry)
+}
+
+fn registry(server: &str) -> Result<()> {
+    let [first, second, client] = [(); 3].map(|()| Session::connect(server));
     let (first, second, client) = (first?, second?, client?); // as if each were a host
     // An instance is there as long as this value, and no longer than its session lives.
     let web = first.requests().hold(&format!("{FOLDER}/web-"), b"10.0.0.1:80", &Acl::Open)?;
@@ -36,11 +40,12 @@ fn main() -> Result<()> {
         }
     };
     let alone = list(1)?;
-    assert!(web.path().ends_with(&alone[0]) && web.is_held());
+    common::must(web.path().ends_with(&alone[0]) && web.is_held(), "the instance is lost")?;
     let other = second.requests().hold(&format!("{FOLDER}/web-"), b"10.0.0.2:80", &Acl::Open)?;
-    assert!(list(2)?.iter().any(|name| other.path().ends_with(name)));
+    let is_there = list(2)?.iter().any(|name| other.path().ends_with(name));
+    common::must(is_there, "another instance is listed")?;
     second.close()?; // its instance goes with it
-    assert!(!other.is_held());
-    assert_eq!(list(1)?, alone);
+    common::must(!other.is_held(), "an instance outlives its session")?;
+    common::must(list(1)? == alone, "another instance is listed")?;
     Ok(web.release()?)
 }

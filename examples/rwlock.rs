@@ -9,6 +9,7 @@
 mod common;
 
 use common::Result;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
@@ -27,23 +28,25 @@ struct Config {
     most_readers: AtomicU64,
 }
 
-fn main() -> Result<()> {
-    let server = common::server()?;
+fn main() -> ExitCode {
+    common::example(rwlock)
+}
+
+fn rwlock(server: &str) -> Result<()> {
     let config = Config::default();
     // A session for each thread, as if each were a host.
-    let connect = || ZkRwLock::new(&ZkSession::connect(&server)?, PATH);
+    let connect = || ZkRwLock::new(&ZkSession::connect(server)?, PATH);
     let publisher = connect()?;
     let readers = (0..READERS).map(|_| connect()).collect::<zk_mutex::Result<Vec<_>>>()?;
     thread::scope(|scope| {
         let mut threads: Vec<_> =
             readers.iter().map(|lock| scope.spawn(|| read(lock, &config))).collect();
         threads.push(scope.spawn(|| publish(&publisher, &config)));
-        threads.into_iter().try_for_each(|thread| thread.join().expect("no thread panics"))
+        threads.into_iter().try_for_each(common::join)
     })?;
     let most = config.most_readers.into_inner();
     println!("{VERSIONS} versions, never a half of one; up to {most} of {READERS} read at once");
-    assert!(most > 1, "readers share the lock");
-    Ok(())
+    common::must(most > 1, "readers did not share the lock")
 }
 
 fn read(lock: &ZkRwLock, config: &Config) -> Result<()> {
@@ -53,7 +56,7 @@ fn read(lock: &ZkRwLock, config: &Config) -> Result<()> {
         let version = config.halves[0].load(SeqCst);
         thread::sleep(PAUSE);
         reading.check()?; // It was held all the time.
-        assert_eq!(config.halves[1].load(SeqCst), version, "a half of a version");
+        common::must(config.halves[1].load(SeqCst) == version, "half of a version was read")?;
         config.readers.fetch_sub(1, SeqCst);
     }
     Ok(())
@@ -65,10 +68,12 @@ fn publish(lock: &ZkRwLock, config: &Config) -> Result<()> {
         let writing = lock.write()?;
         config.halves[0].store(version, SeqCst);
         thread::sleep(PAUSE);
+        writing.check()?; // The second half only while nobody can see the first alone.
         config.halves[1].store(version, SeqCst);
         let _reading = lock.read()?; // beside this thread's own write lock
         drop(writing); // Other readers may come in now. The next writer waits for `_reading`.
-        assert_eq!(config.halves[0].load(SeqCst), version);
+        let is_ours = config.halves[0].load(SeqCst) == version;
+        common::must(is_ours, "somebody has written before the downgrade was over")?;
     }
     Ok(())
 }
