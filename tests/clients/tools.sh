@@ -92,11 +92,11 @@ curator() {
     [ ${#missing[@]} = 0 ] || install "${missing[@]}"
     path=$(IFS=:; echo "${jars[*]}")
     if [ "$(cat "$classes/built" 2>/dev/null)" != "$path" ] ||
-        [ -n "$(find tests/clients -newer "$classes/built" -name '*.java')" ]; then
+        [ -n "$(find tests/clients bench/holders -newer "$classes/built" -name '*.java')" ]; then
         rm -rf "$classes"
         mkdir "$classes"
         # The compiler would warn of Curator's annotations, which Debian does not have.
-        find tests/clients -name '*.java' -print0 |
+        find tests/clients bench/holders -name '*.java' -print0 |
             xargs -0 "${java}c" --release 17 -nowarn -Xlint:none -cp "$path" -d "$classes" \
                 2>"$target/javac.log" ||
             { cat "$target/javac.log" >&2; die "javac fails"; }
