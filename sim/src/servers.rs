@@ -18,8 +18,6 @@ use crate::server_host;
 #[derive(Clone)]
 pub struct Servers(Rc<RefCell<Inner>>);
 
-type OnExpired = Box<dyn Fn(i64, (Duration, Duration))>;
-
 struct Inner {
     ensemble: Ensemble,
     tick: Duration,
@@ -32,9 +30,9 @@ struct Inner {
     operators: BTreeMap<u64, Operator>,
     next_operator: u64,
     myself: Option<Servers>,
-    /// Is called with each session that the leader expires, with the timeout by which the leader
-    /// has counted, and with how long it has counted by this one.
-    on_expired: Option<OnExpired>,
+    /// Is called with each session that the leader expires, and with the timeout by which the leader
+    /// has counted.
+    on_expired: Option<Box<dyn Fn(i64, Duration)>>,
     /// Is called with the changes from each version of the newest tree to the next.
     on_changed: Option<Box<dyn Fn(Vec<Change>)>>,
     /// Is called with each process that is connected to a server whose leader was replaced.
@@ -297,10 +295,14 @@ impl Servers {
             .collect()
     }
 
+    /// The timeout that a server granted to this session when its client connected last.
+    pub fn granted_timeout(&self, session: i64) -> Option<Duration> {
+        self.0.borrow().ensemble.granted_timeout(session)
+    }
+
     /// Sets a function that is called when the leader expires a session, with the timeout by which
-    /// the leader has counted, and with how long it has counted by this one. The function must not
-    /// act on the servers.
-    pub fn on_expired(&self, told: impl Fn(i64, (Duration, Duration)) + 'static) {
+    /// the leader has counted. The function must not act on the servers.
+    pub fn on_expired(&self, told: impl Fn(i64, Duration) + 'static) {
         self.0.borrow_mut().on_expired = Some(Box::new(told));
     }
 

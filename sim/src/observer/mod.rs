@@ -157,6 +157,8 @@ struct Seen {
     /// Sessions that a third party has ended. Their holds stand until the library is notified,
     /// which nothing can avoid.
     ended_by_others: BTreeSet<i64>,
+    /// The shortest timeout that the client of each session was told.
+    told_timeouts: BTreeMap<i64, Duration>,
     /// Nodes that a third party deletes, with the time of the request. Their holds stand until the
     /// event arrives.
     deleted_by_others: BTreeMap<String, Duration>,
@@ -330,11 +332,15 @@ impl Observer {
                 }
             }));
         });
-        let observer = self.clone();
+        let (observer, granted) = (self.clone(), servers.clone());
         observed::watch_sessions(move |news| {
             let Some(process) = this_process() else { return };
             observer.seen(|seen| match news {
                 SessionNews::Attached { session, epoch } => {
+                    if let Some(timeout) = granted.granted_timeout(session) {
+                        let told = seen.told_timeouts.entry(session).or_insert(timeout);
+                        *told = timeout.min(*told);
+                    }
                     seen.down.remove(&process);
                     seen.newest_session.insert(process, session);
                     seen.sessions
@@ -808,7 +814,7 @@ impl Seen {
 
     /// The leader expires a session. No guard of this session may be valid, because other sessions
     /// may get the lock from now on. A session that has no hold cannot fail, and is not counted.
-    fn expired(&mut self, session: i64, counted: (Duration, Duration)) -> Option<Broken> {
+    fn expired(&mut self, session: i64, counted: Duration) -> Option<Broken> {
         if self.has_untold_timeout(session, counted) {
             note(&format!("session {session:#x}: its client was not told of its timeout"));
             self.ended_by_others.insert(session);
@@ -831,15 +837,13 @@ impl Seen {
         self.unless_it_may_overlap(Some(("lease outlived", text)))
     }
 
-    /// Whether the leader has counted by a shorter timeout than the session's client knows. A server
-    /// grants one in its answer to a connect request, and the leader goes by it before the client
-    /// can have that answer. If the answer is lost, the session may expire before its lease ends:
-    /// the library promises nothing here (all servers are to grant the same timeout). Once the
-    /// client has an answer that was given later, its lease has to end in time.
-    fn has_untold_timeout(&self, session: i64, (timeout, lasts): (Duration, Duration)) -> bool {
-        let attached = self.sessions.get(&session).map(|of| of.attached);
-        timeout < self.setting.session_timeout
-            && attached.is_some_and(|attached| attached < now().saturating_sub(lasts))
+    /// Whether the leader has counted by a shorter timeout than each that the session's client was
+    /// told. A server grants one in its answer to a connect request, and the leader goes by it
+    /// before the client can have that answer. If the answer is lost, the session may expire before
+    /// its lease ends: the library promises nothing here (all servers are to grant the same
+    /// timeout).
+    fn has_untold_timeout(&self, session: i64, counted: Duration) -> bool {
+        self.told_timeouts.get(&session).is_some_and(|told| counted < *told)
     }
 
     /// Notes the holds that are lost. A hold is lost only if its own process, or a server, or an

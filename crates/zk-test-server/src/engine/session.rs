@@ -24,8 +24,8 @@ pub(crate) struct Session {
     closing: bool,
     /// The end of the tick in which it expires.
     expires: Duration,
-    /// The timeout by which that was counted, and since when the session is counted by it.
-    counted: (Duration, Duration),
+    /// The timeout by which that was counted.
+    counted: Duration,
 }
 
 #[derive(Debug)]
@@ -43,11 +43,9 @@ impl Sessions {
         Sessions { by_id: HashMap::default(), queue: BTreeSet::new(), tick, unknown }
     }
 
-    /// The timeout by which a session's expiry is counted, and for how long it has been counted by
-    /// this one.
-    pub(crate) fn counted(&self, id: i64, now: Duration) -> Option<(Duration, Duration)> {
-        let (timeout, since) = self.by_id.get(&id)?.counted;
-        Some((timeout, now.saturating_sub(since)))
+    /// The timeout by which a session's expiry is counted.
+    pub(crate) fn counted(&self, id: i64) -> Option<Duration> {
+        Some(self.by_id.get(&id)?.counted)
     }
 
     /// Begins to track a session.
@@ -59,7 +57,7 @@ impl Sessions {
         now: Duration,
     ) {
         let expires = self.bucket(now.saturating_add(timeout));
-        let counted = (timeout, now);
+        let counted = timeout;
         self.by_id.insert(id, Session { timeout, owner, closing: false, expires, counted });
         self.queue.insert((expires, id));
     }
@@ -82,9 +80,7 @@ impl Sessions {
             self.queue.insert((expires, id));
             session.expires = expires;
         }
-        if session.counted.0 != timeout {
-            session.counted = (timeout, now);
-        }
+        session.counted = timeout;
         true
     }
 
@@ -169,9 +165,9 @@ mod tests {
         assert_eq!(sessions.expired(ms(299)), None);
         assert!(sessions.touch(id, ms(250), ms(299)));
         assert_eq!(sessions.expired(ms(300)), None);
-        assert_eq!(sessions.counted(id, ms(310)), Some((ms(250), ms(310))));
+        assert_eq!(sessions.counted(id), Some(ms(250)));
         assert!(sessions.touch(id, ms(150), ms(310)));
-        assert_eq!(sessions.counted(id, ms(330)), Some((ms(150), ms(20))));
+        assert_eq!(sessions.counted(id), Some(ms(150)));
         assert_eq!((sessions.expired(ms(499)), sessions.expired(ms(500))), (None, Some(id)));
         assert!(sessions.touch(id, ms(250), ms(340)));
         assert_eq!(sessions.expired(ms(600)), Some(id));

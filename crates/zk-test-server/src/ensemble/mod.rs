@@ -403,15 +403,21 @@ impl Ensemble {
         sessions.into_iter().flatten().map(|(id, timeout)| (*id, *timeout)).collect()
     }
 
-    /// The timeout by which this member counts when a session expires, and for how long it has
-    /// counted by this one. It is the timeout that a server granted when the session's client
-    /// connected last, even if its answer has not come to the client. `None` if the member does not
-    /// lead, or has no such session.
-    pub fn counted_timeout(&self, member: usize, session: i64) -> Option<(Duration, Duration)> {
-        let Member { server, part: Part::Leading(leader), .. } = self.members.get(member)? else {
-            return None;
-        };
-        leader.order.sessions.counted(session, server.now)
+    /// The timeout by which this member counts when a session expires: the one that a server granted
+    /// when the session's client connected last, even if that answer has not come to the client.
+    /// `None` if the member does not lead, or has no such session.
+    pub fn counted_timeout(&self, member: usize, session: i64) -> Option<Duration> {
+        match &self.members.get(member)?.part {
+            Part::Leading(leader) => leader.order.sessions.counted(session),
+            _ => None,
+        }
+    }
+
+    /// The timeout that was granted on the newest connection of this session, at whichever member.
+    pub fn granted_timeout(&self, session: i64) -> Option<Duration> {
+        let all = self.members.iter().flat_map(|member| &member.server.front.conns);
+        let its = all.filter(|(_, client)| client.session == session);
+        its.max_by_key(|(conn, _)| **conn).map(|(_, client)| client.timeout)
     }
 
     /// The nodes, as far as a member has applied them, by path.
