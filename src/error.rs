@@ -59,8 +59,8 @@ pub enum Error {
         /// The lock's path. Of a multi-lock, that of the member that somebody else has.
         path: String,
     },
-    /// The time of the call ended while somebody else had the lock or was ahead. This call holds
-    /// nothing.
+    /// The time of the call has ended, and somebody else had the lock or was ahead meanwhile. This
+    /// call holds nothing.
     TimedOut {
         /// The lock's path. Of a multi-lock, that of the member that somebody else has.
         path: String,
@@ -271,7 +271,7 @@ impl fmt::Display for Error {
             }
             Error::TimedOut { path } => write!(
                 f,
-                "{path}: somebody else had the lock until the time of the call ended; try again later, or wait longer"
+                "{path}: somebody else had the lock or was ahead, and the time of the call has ended; try again later, or wait longer"
             ),
             // This says nothing bad of ZooKeeper: the time may have been short.
             Error::Unavailable { op, path, cause: cause @ Cause::Deadline } => {

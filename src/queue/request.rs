@@ -61,9 +61,11 @@ impl Call {
         self.begun.get()
     }
 
-    /// The call has one of its locks, and goes on to the next.
-    pub(crate) fn has_one(&self) {
+    /// The call has one of its locks, and goes on to the next. Whether somebody else was ahead for
+    /// the one that it has.
+    pub(crate) fn has_one(&self) -> bool {
         self.begun.set(Instant::now());
+        self.is_contended.replace(false)
     }
 
     /// Somebody else was found ahead: an answer of a server has shown it, or another thread of this
@@ -72,7 +74,8 @@ impl Call {
         self.is_contended.set(true);
     }
 
-    /// Whether somebody else was ahead at some moment of this call.
+    /// Whether somebody else was ahead at some moment of this call; of a call for several locks,
+    /// since it has the last of those that it has.
     pub(crate) fn is_contended(&self) -> bool {
         self.is_contended.get()
     }

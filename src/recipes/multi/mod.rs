@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub use self::guard::ZkMultiGuard;
 pub use self::member::Member;
-use crate::error::{Error, Result};
+use crate::error::{Cause, Error, Result};
 use crate::queue::request::{Call, Mode, until_got};
 use crate::recipes::calls::lock_calls;
 use crate::recipes::wait::Wait;
@@ -150,26 +150,27 @@ lock_calls! {
 impl Set {
     fn lock(&self) -> Result<ZkMultiGuard> {
         let call = Call::new("lock");
-        until_got(|| self.acquire(&call, Mode::Wait, Limit::NONE, &Cell::new(0)))
+        until_got(|| self.acquire(&call, Mode::Wait, Limit::NONE, &Cell::default()))
     }
 
     fn lock_with(&self, wait: &Wait) -> Result<ZkMultiGuard> {
-        let (call, behind) = (Call::new("lock"), Cell::new(0));
+        let (call, behind) = (Call::new("lock"), Cell::<Option<usize>>::default());
         wait.acquire(
             || self.operation_timeout(),
-            || self.members[behind.get()].path().to_owned(),
+            || self.members[behind.get().unwrap_or_default()].path().to_owned(),
             |mode, limit| self.acquire(&call, mode, limit, &behind),
         )
     }
 
     /// Takes one member after the other. If the call ends before it has all of them, it drops, and
-    /// so releases, those that it has. If it gives `None`, somebody else has the member `behind`.
+    /// so releases, those that it has. `behind` is the last member that somebody else had meanwhile,
+    /// and if the call gives `None`, there is one.
     fn acquire(
         &self,
         call: &Call,
         mode: Mode,
         limit: Limit<'_>,
-        behind: &Cell<usize>,
+        behind: &Cell<Option<usize>>,
     ) -> Result<Option<ZkMultiGuard>> {
         self.members.iter().try_for_each(|member| member.0.check_process())?;
         let thread = thread::current().id();
@@ -188,11 +189,20 @@ impl Set {
             match member.0.acquire(call, mode, limit.or_moot_by(lost.receiver())) {
                 Ok(Some(held)) => {
                     all.add(number, held);
-                    call.has_one();
+                    if call.has_one() {
+                        behind.set(Some(number));
+                    }
                 }
                 Ok(None) => {
                     debug!("{}: somebody else has it; releasing the other members", member.path());
-                    behind.set(number);
+                    behind.set(Some(number));
+                    return Ok(None);
+                }
+                // No answer shows who has this member. But others had an earlier one, and took of the
+                // time: that is contention, and no outage.
+                Err(Error::Unavailable { cause: Cause::Deadline, .. })
+                    if behind.get().is_some() =>
+                {
                     return Ok(None);
                 }
                 Err(e) => {

@@ -54,12 +54,12 @@ fn multi_lock_whose_time_ends_after_another_member_was_contended() {
     let guard = ZkMutex::new(&theirs, A).unwrap().lock().unwrap();
     let held = server.hold_requests(Op::Create.on(format!("{B}/")));
     thread::scope(|scope| {
-        let waiter =
-            scope.spawn(|| lock.lock_timeout(LIMIT).optional().map(|guard| guard.is_some()));
+        let waiter = scope.spawn(|| lock.lock_timeout(LIMIT).map(drop));
         until_queue(&at, A, 2);
         drop(guard);
         assert!(held.wait(SOON), "it has the one, and asks for the other");
-        assert_eq!(waiter.join().unwrap(), Ok(false), "another was ahead");
+        // The error names the member that another had.
+        assert_eq!(waiter.join().unwrap(), Err(Error::TimedOut { path: A.to_owned() }));
     });
     drop(held);
     [A, B].iter().for_each(|path| until_empty(&at, path));
