@@ -93,6 +93,7 @@ fn classify(error: &Error) -> (u8, &'static str) {
         | Error::InvalidConfig { .. }
         | Error::WouldDeadlock { .. }
         | Error::InconsistentPermits { .. } => (USAGE, "usage"),
+        Error::WouldBlock { .. } | Error::TimedOut { .. } => (NOTHING, "not_obtained"),
         Error::Unavailable { cause: Cause::Resources(_), .. } => (SYSTEM, "system"),
         Error::Connect { .. } | Error::Unavailable { .. } => (UNREACHABLE, "unreachable"),
         Error::Auth { .. } | Error::NoAuth { .. } => (DENIED, "denied"),

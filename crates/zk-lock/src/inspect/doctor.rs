@@ -106,8 +106,10 @@ pub fn run(common: &Common, args: &DoctorArgs, output: &Output) -> Result<u8, Fa
 struct Hosts {
     /// The hosts that accept connections, and do not say that they cannot serve.
     serving: Vec<String>,
-    /// Each server that leads or stands alone, and so orders the writes of its own clients.
-    leading: Vec<String>,
+    /// The server that leads and serves clients, if one says so.
+    leader: Option<String>,
+    /// A server stands alone: it leads nobody, and serves clients.
+    stands_alone: bool,
     /// The settings of each server that allows `conf`.
     settings: Vec<(String, String)>,
 }
@@ -132,7 +134,7 @@ fn check_hosts(connect: &str, findings: &mut Findings) -> Hosts {
         count => findings.ok("servers", format!("{count} servers are named")),
     }
     let (mut versions, mut checked) = (Vec::new(), Hosts::default());
-    let (mut silent, mut follows) = (Vec::new(), false);
+    let (mut silent, mut follows, mut all_tell) = (Vec::new(), false, true);
     for host in &hosts {
         let took = match servers::dial(host) {
             Ok(took) => took,
@@ -147,6 +149,7 @@ fn check_hosts(connect: &str, findings: &mut Findings) -> Hosts {
             }
         };
         let Some(answer) = servers::ask(host, "srvr") else {
+            all_tell = false;
             findings.add(
                 "reachable",
                 Level::Note,
@@ -179,12 +182,14 @@ fn check_hosts(connect: &str, findings: &mut Findings) -> Hosts {
             checked.serving.push(host.clone());
         }
         follows |= mode == "follower";
-        if mode == "leader" || mode == "standalone" {
-            checked.leading.push(host.clone());
+        checked.stands_alone |= mode == "standalone";
+        if mode == "leader" {
+            checked.leader = Some(host.clone());
         }
         checked.settings.extend(servers::ask(host, "conf").map(|conf| (host.clone(), conf)));
     }
-    silent_servers(&silent, follows && checked.leading.is_empty(), findings);
+    let lacks_leader = follows && all_tell && checked.leader.is_none();
+    silent_servers(&silent, lacks_leader, findings);
     versions.sort();
     versions.dedup();
     if versions.len() > 1 {
@@ -290,7 +295,7 @@ fn examine(
     }
     reads(session, &folder, findings)?;
     if let Some(write) = writes(session, &folder, findings)? {
-        upkeep(session.timeout(), write, &hosts.leading, findings);
+        upkeep(session.timeout(), write, hosts, findings);
     }
     acl(session, &folder, findings)?;
     clients(session, &args.path, findings)
@@ -539,7 +544,7 @@ fn latency(
 
 /// What sessions cost the servers while nothing else happens: the figures of the library's chapter
 /// on costs. `answer` is how long a write takes.
-fn upkeep(timeout: Duration, answer: Duration, leading: &[String], findings: &mut Findings) {
+fn upkeep(timeout: Duration, answer: Duration, hosts: &Hosts, findings: &mut Findings) {
     let t = show(timeout);
     let text = if answer > timeout / 32 {
         format!(
@@ -553,14 +558,19 @@ fn upkeep(timeout: Duration, answer: Duration, leading: &[String], findings: &mu
              that holds locks 8 requests, and 1.6 of them are writes"
         )
     };
-    let advice = match leading {
-        [] => return findings.ok("upkeep", text),
-        [leader, ..] => format!(
-            "with many sessions that hold locks: {leader} orders writes and serves clients; if \
-             all servers have leaderServes=no (and none stands alone), state it \
-             (SessionBuilder::leader_serves), and sessions that hold locks write nothing while \
-             others write"
+    if hosts.stands_alone {
+        return findings.ok("upkeep", text);
+    }
+    let state =
+        "state it (SessionBuilder::leader_serves): then they write nothing while others write";
+    let advice = match &hosts.leader {
+        Some(leader) => format!(
+            "if many sessions hold locks: {leader} leads and serves clients; set leaderServes=no on \
+             all servers first, and when all run with it, {state}"
         ),
+        None => {
+            format!("if many sessions hold locks, and all servers have leaderServes=no, {state}")
+        }
     };
     findings.add("upkeep", Level::Ok, text, advice);
 }

@@ -142,7 +142,7 @@ fn watch(
             // The lock may go while the command is being ended for another reason.
             if (begun.why != why || begun.since == now) && why == Why::Loss {
                 begun.why = Why::Loss;
-                run_on_loss(hold, plan, variables, child, output);
+                run_on_loss(&reason(hold), plan, variables, child, output);
             }
         } else if is_to_go_on {
             child.go_on();
@@ -198,8 +198,13 @@ fn watch(
         || child.was_ended_by_guard()
         || matches!(status, Some(Status::Signalled(_))) && hold.valid_until().is_none();
     if is_lost && !is_told {
-        tell(hold, plan, Why::Loss, None, output);
-        run_on_loss(hold, plan, variables, child, output);
+        let reason = late_reason(hold);
+        output.warn(
+            "lost",
+            &format!("{} is lost, {reason}: the command was killed", hold.name()),
+            json!({"reason": reason}),
+        );
+        run_on_loss(&reason, plan, variables, child, output);
     }
     let status = status.map_or(LOST, Status::code);
     let code = if is_lost { LOST } else { status };
@@ -210,13 +215,13 @@ fn watch(
 
 /// Starts the command of --on-loss, if there is one.
 fn run_on_loss(
-    hold: &dyn Hold,
+    reason: &str,
     plan: &Plan,
     variables: &[(String, String)],
     child: &mut Child,
     output: &Output,
 ) {
-    if let Err(e) = child.run_on_loss(&plan.on_loss, variables, &reason(hold)) {
+    if let Err(e) = child.run_on_loss(&plan.on_loss, variables, reason) {
         let text = format!("--on-loss {}: {e}", plan.on_loss.join(" "));
         output.warn("on_loss_failed", &text, json!({}));
     }
@@ -227,6 +232,17 @@ fn reason(hold: &dyn Hold) -> String {
     match hold.lost_reason() {
         Some(reason) => reason.to_string(),
         None => "ZooKeeper has not answered for so long that the lease runs out".to_owned(),
+    }
+}
+
+/// Why the command is gone before this process has ended it.
+fn late_reason(hold: &dyn Hold) -> String {
+    match hold.valid_until() {
+        // The lease was renewed meanwhile.
+        Some(_) => {
+            "zk-lock got no processor for so long that its guard has ended the command".to_owned()
+        }
+        None => reason(hold),
     }
 }
 
