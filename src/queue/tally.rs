@@ -30,7 +30,9 @@ pub struct LockStats {
     pub held: u64,
     /// Calls that have got the lock.
     pub acquired: u64,
-    /// Calls that returned `None`: others had the lock for as long as the call could wait.
+    /// Calls that others had ahead for as long as the call could wait: they returned
+    /// [`Error::WouldBlock`](crate::Error::WouldBlock) or
+    /// [`Error::TimedOut`](crate::Error::TimedOut).
     pub timed_out: u64,
     /// Calls that returned [`Error::Cancelled`](crate::Error::Cancelled).
     pub cancelled: u64,

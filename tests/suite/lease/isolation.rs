@@ -79,7 +79,7 @@ fn holder_refused_by_its_follower_alone_stops_before_the_leader_lets_the_next_on
     );
 }
 
-/// The seeds of the suite. They have the same setup, so that they share one ensemble.
+/// The seeds of the suite: one where the leader serves clients, and one where it does not.
 const SEEDS: [u64; 2] = [9, 31];
 
 /// `tests/isolation` runs this scenario with other seeds.
