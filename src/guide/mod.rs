@@ -30,5 +30,6 @@ pub mod testing {}
 #[doc = include_str!("costs.md")]
 #[doc = ""]
 #[doc = include_str!("peers.md")]
+#[doc = include_str!("fleet.md")]
 #[doc = include_str!("measured.md")]
 pub mod costs {}
