@@ -2,7 +2,7 @@
 //! `Lost` if the hold was lost before.
 
 use zk_mutex_simulated::observed::{Mark, Observed};
-use zk_mutex_simulated::{Error, Held, Result};
+use zk_mutex_simulated::{Error, Held, LossReason, Result};
 use zk_sim_runtime::library::this_thread;
 use zk_sim_runtime::{ProcessId, as_world, process_name, this_process};
 
@@ -65,12 +65,17 @@ impl Observer {
                 let released = seen.released.remove(&own).unwrap_or_default();
                 let why = |ends: &Ends| {
                     let mut nodes = ends.nodes.iter();
-                    let stays = nodes.find_map(|(node, _)| {
+                    let stays = nodes.find_map(|(node, mark)| {
                         // A hold that goes on may have been released by another thread since.
-                        match released.iter().any(|other| other.is_same(node)) {
-                            true => seen.stands(node),
-                            false => seen.is_held_by_nobody(process, thread, node),
+                        if !released.iter().any(|other| other.is_same(node)) {
+                            return seen.is_held_by_nobody(process, thread, node);
                         }
+                        // This thread had handed the hold to the next one, which could not take it:
+                        // the session was closed meanwhile, which has marked the hold as lost. Of
+                        // the two, this thread was the last to let the node go. (A node that this
+                        // thread releases itself is not marked any more.)
+                        let was_handed_over = mark.reason() == Some(LossReason::SessionClosed);
+                        seen.stands(node).filter(|_| !was_handed_over)
                     });
                     stays
                         .or_else(|| ends.was_lost.then(|| format!("{} was lost before", ends.path)))
