@@ -62,7 +62,7 @@ pub enum Error {
     /// The time of the call has ended, and somebody else had the lock or was ahead meanwhile. This
     /// call holds nothing.
     TimedOut {
-        /// The lock's path. Of a multi-lock, that of the member that somebody else has.
+        /// The lock's path. Of a multi-lock, that of the last member that somebody else had.
         path: String,
     },
     /// ZooKeeper did not answer in time. It is unknown whether somebody holds the lock. The cause

@@ -61,8 +61,8 @@ impl Call {
         self.begun.get()
     }
 
-    /// The call has one of its locks, and goes on to the next. Whether somebody else was ahead for
-    /// the one that it has.
+    /// The call has one of its locks, and goes on to the next. Returns whether somebody else was
+    /// ahead of the call in the queue of that lock.
     pub(crate) fn has_one(&self) -> bool {
         self.begun.set(Instant::now());
         self.is_contended.replace(false)

@@ -29,8 +29,8 @@ pub fn tokens() -> Vec<FencingToken> {
     all.filter(|token| token.zxid() == 0x2_0000_0017 || token.hand_over() == 0x61).collect()
 }
 
-/// Of each two tokens the table takes the second after the first if it is not older, again and
-/// again, also if it writes what is there already.
+/// Writes two tokens of each pair, one after the other, several times. The table must take the second
+/// one if it is not older, also where the same token has written the same value before.
 pub fn takes_each_token_that_is_not_older(accounts: &mut impl Accounts, name: &str) {
     for newest in tokens() {
         for token in tokens() {

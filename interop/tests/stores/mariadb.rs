@@ -132,7 +132,7 @@ fn a_late_writer_waits_and_is_refused(server: &Server, newer: &mut Table) {
     for isolation in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
         newer.renew();
         assert!(newer.write(1, token(1, 0)));
-        let (mut late, mut witness) = (connect(server), connect(server));
+        let (mut late, mut third) = (connect(server), connect(server));
         prepare_as(&mut late, "write_it", "MySQL: write");
         late.run("SET innodb_snapshot_isolation = OFF");
         late.run(&format!("SET SESSION TRANSACTION ISOLATION LEVEL {isolation}; BEGIN"));
@@ -142,7 +142,7 @@ fn a_late_writer_waits_and_is_refused(server: &Server, newer: &mut Table) {
         newer.0.run("BEGIN");
         assert!(newer.write(3, token(3, 0)));
         late.send(&write(2, token(2, 0)));
-        witness.run_until(WAITING, "1");
+        third.run_until(WAITING, "1");
         newer.0.run("COMMIT");
         assert_eq!(late.answer(), ["0"], "{isolation}");
         late.run("COMMIT");

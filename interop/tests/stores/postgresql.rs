@@ -170,14 +170,14 @@ fn a_late_writer_waits_and_is_refused(
     for isolation in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
         newer.renew();
         assert!(newer.write(1, token(1, 0)));
-        let (mut late, mut witness) = (connect(server), connect(server));
+        let (mut late, mut third) = (connect(server), connect(server));
         prepare_as(&mut late, "write", statement);
         late.run(&format!("BEGIN ISOLATION LEVEL {isolation}"));
         late.run("SELECT balance FROM accounts"); // its snapshot is of before
         newer.client.run("BEGIN");
         assert!(newer.write(3, token(3, 0)));
         late.send(&write(2, &fence.of(token(2, 0))));
-        witness.run_until("SELECT count(*) FROM pg_locks WHERE NOT granted", "1");
+        third.run_until("SELECT count(*) FROM pg_locks WHERE NOT granted", "1");
         newer.client.run("COMMIT");
         let answer = late.answer();
         let first = answer.first().expect("a line");
@@ -211,7 +211,7 @@ fn a_condition_on_another_table_is_no_fence(server: &Server, newer: &mut Table) 
     newer.renew();
     newer.client.run(statement("PostgreSQL: the table of the locks"));
     newer.client.run("INSERT INTO fences (path) VALUES ('/locks/7')");
-    let (mut late, mut witness) = (connect(server), connect(server));
+    let (mut late, mut third) = (connect(server), connect(server));
     newer.client.run("BEGIN");
     let fence = Fence::Bytes.of(token(3, 0));
     newer.client.run(&format!("UPDATE fences SET fence = {fence}"));
@@ -221,7 +221,7 @@ fn a_condition_on_another_table_is_no_fence(server: &Server, newer: &mut Table) 
          (SELECT FROM fences WHERE path = '/locks/7' AND fence <= {})",
         Fence::Bytes.of(token(2, 0))
     ));
-    witness.run_until("SELECT count(*) FROM pg_locks WHERE NOT granted", "1");
+    third.run_until("SELECT count(*) FROM pg_locks WHERE NOT granted", "1");
     newer.client.run("COMMIT");
     assert_eq!(late.answer(), ["UPDATE 1"], "it is no longer as the chapter warns");
     newer.client.run("DROP TABLE fences");
@@ -244,7 +244,7 @@ fn a_zxid_alone_tells_nodes_apart_and_no_hand_overs(server: &Server) {
 
 fn the_fence_of_a_lock_protects_all_its_rows(server: &Server) {
     let block = "PostgreSQL: begin a transaction under a lock";
-    let (mut newer, mut late, mut witness) = (connect(server), connect(server), connect(server));
+    let (mut newer, mut late, mut third) = (connect(server), connect(server), connect(server));
     newer.run(statement("PostgreSQL: the table of the locks"));
     newer.run("INSERT INTO fences (path) VALUES ('/locks/7'), ('/locks/8')");
     let claim = |path: &str, fence: FencingToken| {
@@ -256,7 +256,7 @@ fn the_fence_of_a_lock_protects_all_its_rows(server: &Server) {
     }
     assert_eq!(newer.run(&claim("/locks/7", token(3, 0))), "UPDATE 1");
     late.send(&claim("/locks/7", token(2, 0)));
-    witness.run_until("SELECT count(*) FROM pg_locks WHERE NOT granted", "1");
+    third.run_until("SELECT count(*) FROM pg_locks WHERE NOT granted", "1");
     newer.run("COMMIT");
     assert_eq!(late.answer(), ["UPDATE 0"]);
     late.run("ROLLBACK");

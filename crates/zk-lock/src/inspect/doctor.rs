@@ -301,7 +301,7 @@ fn examine(
     clients(session, &args.path, findings)
 }
 
-/// The granted timeout, and the servers' tick.
+/// The granted timeout, the servers' tick, and whether all servers have the same limits.
 fn timeouts(session: &ZkSession, args: &DoctorArgs, hosts: &Hosts, findings: &mut Findings) {
     let Hosts { settings, .. } = hosts;
     for key in ["tickTime=", "minSessionTimeout=", "maxSessionTimeout="] {

@@ -199,11 +199,8 @@ fn watch(
         || matches!(status, Some(Status::Signalled(_))) && hold.valid_until().is_none();
     if is_lost && !is_told {
         let reason = late_reason(hold);
-        output.warn(
-            "lost",
-            &format!("{} is lost, {reason}: the command was killed", hold.name()),
-            json!({"reason": reason}),
-        );
+        let text = format!("{}: the command was killed, {reason}", hold.name());
+        output.warn("lost", &text, json!({"reason": reason}));
         run_on_loss(&reason, plan, variables, child, output);
     }
     let status = status.map_or(LOST, Status::code);
@@ -238,10 +235,8 @@ fn reason(hold: &dyn Hold) -> String {
 /// Why the command is gone before this process has ended it.
 fn late_reason(hold: &dyn Hold) -> String {
     match hold.valid_until() {
-        // The lease was renewed meanwhile.
-        Some(_) => {
-            "zk-lock got no processor for so long that its guard has ended the command".to_owned()
-        }
+        // The lease was renewed meanwhile, or has not ended yet.
+        Some(_) => "zk-lock got no processor until the lease was about to end".to_owned(),
         None => reason(hold),
     }
 }

@@ -133,7 +133,7 @@ fn a_loss_that_zk_lock_finds_late_is_told_all_the_same() {
     running.signal(Signal::CONT);
     let ended = running.end();
     assert_eq!(ended.code, 123, "{ended:?}");
-    let is_told = ["/locks/orders is lost", "the lease of /locks/orders ends"];
+    let is_told = ["/locks/orders: the command was killed", "the lease of /locks/orders ends"];
     assert!(is_told.iter().any(|text| ended.err.contains(text)), "{ended:?}");
     assert_ne!(notes.wait("loss"), "");
 }

@@ -403,9 +403,10 @@ impl Ensemble {
         sessions.into_iter().flatten().map(|(id, timeout)| (*id, *timeout)).collect()
     }
 
-    /// The timeout by which this member counts when a session expires: the one that a server granted
-    /// when the session's client connected last, even if that answer has not come to the client.
-    /// `None` if the member does not lead, or has no such session.
+    /// The timeout after which this member expires a session that it does not hear of. A server
+    /// granted it when the session's client connected last. The leader goes by it at once, even if
+    /// the server's answer never comes to the client. `None` if the member does not lead, or has no
+    /// such session.
     pub fn counted_timeout(&self, member: usize, session: i64) -> Option<Duration> {
         match &self.members.get(member)?.part {
             Part::Leading(leader) => leader.order.sessions.counted(session),
