@@ -677,8 +677,21 @@ impl Plan {
     /// Adds processes, and threads of them, that are stopped at a step. Half of the times another
     /// fault parts the process from the others at about the same time.
     pub fn add_stops_at_steps(&mut self, rng: &mut Rng, lasts: Duration, mix: &Mix) {
-        let timeout = mix.session_timeout;
-        let pause = between(rng, timeout, timeout * 12);
+        let pause = between(rng, mix.session_timeout, mix.session_timeout * 12);
+        self.add_stops(rng, lasts, mix, pause, |rng| Fault::stop_at_step(rng, mix), Rng::bool);
+    }
+
+    /// Adds such stops at random times, `pause` apart on the average. After each of them `parts`
+    /// draws whether another fault parts the process from the others at about the same time.
+    fn add_stops(
+        &mut self,
+        rng: &mut Rng,
+        lasts: Duration,
+        mix: &Mix,
+        pause: Duration,
+        stop: impl Fn(&mut Rng) -> Fault,
+        parts: impl Fn(&mut Rng) -> bool,
+    ) {
         let (mut at, mut burst) = (Duration::ZERO, self.bursts());
         loop {
             at += pause.mul_f64(2.0 * rng.f64());
@@ -687,9 +700,9 @@ impl Plan {
             }
             let focus = Focus { burst, is_holder: rng.bool(), number: rng.usize(..1_000) };
             let focused = |fault| Fault::Focused { focus, fault: Box::new(fault) };
-            self.0.push((at, focused(Fault::stop_at_step(rng, mix))));
-            if rng.bool() {
-                let beside = at + timeout.mul_f64(0.3 * rng.f64());
+            self.0.push((at, focused(stop(rng))));
+            if parts(rng) {
+                let beside = at + mix.session_timeout.mul_f64(0.3 * rng.f64());
                 self.0.push((beside, focused(Fault::parting(rng, mix))));
             }
             burst += 1;
@@ -732,27 +745,12 @@ impl Plan {
         self.0.sort_by_key(|(at, _)| *at);
     }
 
-    /// Adds threads that are stopped a few steps after the begin of a call or the end of a wait.
-    /// Half of the times another fault comes at about the same time.
+    /// Adds threads that are stopped a few steps after the begin of a call or the end of a wait. One
+    /// time in four another fault parts the process from the others at about the same time.
     pub fn add_stops_in_calls(&mut self, rng: &mut Rng, lasts: Duration, mix: &Mix, closes: bool) {
-        let timeout = mix.session_timeout;
-        let pause = between(rng, timeout / 4, timeout * 4);
-        let (mut at, mut burst) = (Duration::ZERO, self.bursts());
-        loop {
-            at += pause.mul_f64(2.0 * rng.f64());
-            if at >= lasts {
-                break;
-            }
-            let focus = Focus { burst, is_holder: rng.bool(), number: rng.usize(..1_000) };
-            let focused = |fault| Fault::Focused { focus, fault: Box::new(fault) };
-            self.0.push((at, focused(Fault::stop_in_call(rng, mix, closes))));
-            if rng.u32(..4) == 0 {
-                let beside = at + timeout.mul_f64(0.3 * rng.f64());
-                self.0.push((beside, focused(Fault::parting(rng, mix))));
-            }
-            burst += 1;
-        }
-        self.0.sort_by_key(|(at, _)| *at);
+        let pause = between(rng, mix.session_timeout / 4, mix.session_timeout * 4);
+        let stop = |rng: &mut Rng| Fault::stop_in_call(rng, mix, closes);
+        self.add_stops(rng, lasts, mix, pause, stop, |rng| rng.u32(..4) == 0);
     }
 
     /// Adds an operator that deletes several nodes of a queue at once. Half of the times the
