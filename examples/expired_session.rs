@@ -11,7 +11,7 @@ use std::error::Error;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
-use zk_mutex::{RetryPolicy, ZkMutex, ZkSession};
+use zk_mutex::{Config, RetryPolicy, ZkMutex, ZkSession};
 use zk_test_server::TestServer;
 
 /// How long the work takes.
@@ -27,7 +27,7 @@ fn work(session: &ZkSession, begun: Sender<Option<i64>>) -> zk_mutex::Result<u32
         let guard = mutex.lock()?; // After a loss, this is a lock in the next session.
         attempts += 1;
         println!("attempt {attempts} under token {}", guard.fencing_token());
-        let _ = begun.send(session.session_id());
+        let _ = begun.send(session.status().session_id);
         match guard.lost().wait(WORK) {
             None => return guard.unlock().map(|()| attempts),
             // The reason may be NodeDeleted: an expired session's nodes are deleted.
@@ -58,7 +58,7 @@ fn work_ends_with_an_error_when_its_server_dies() -> Result<(), Box<dyn Error>> 
     let server = TestServer::start()?;
     // With the default settings, calls wait in an outage for a minute before they give up.
     let policy = RetryPolicy { max_elapsed: Duration::from_secs(1), ..RetryPolicy::default() };
-    let session = ZkSession::builder(server.connect_string()).retry_policy(policy).connect()?;
+    let session = ZkSession::connect(Config::new(server.connect_string()).retry_policy(policy))?;
     let (tell, begun) = mpsc::channel();
     thread::scope(|scope| {
         let worker = scope.spawn(|| work(&session, tell));

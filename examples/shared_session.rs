@@ -34,7 +34,7 @@ fn share(server: &str) -> Result<()> {
     let mutex = ZkMutex::new(&session, LOCK)?;
     let guard = mutex.lock()?;
 
-    let id = session.session_id().ok_or("no session")?;
+    let id = session.status().session_id.ok_or("no session")?;
     let owner = client.get_data(&host, false)?.1.ephemeral_owner;
     let holder = mutex.holders()?.first().map(|holder| holder.session_id);
     println!("{host} is registered by session 0x{owner:x}, and {LOCK} is locked by it");

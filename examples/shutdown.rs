@@ -47,7 +47,7 @@ fn work_until_stopped(server: &str) -> Result<()> {
     })?;
     let left = mutex.contenders()?;
     println!("{} contenders are left at the server", left.len());
-    let is_ours = |id| Some(id) == session.session_id();
+    let is_ours = |id| Some(id) == session.status().session_id;
     common::must(!left.iter().any(|one| is_ours(one.session_id)), "one of our nodes is left")?;
     Ok(session.close()?)
 }

@@ -39,7 +39,7 @@ pub enum Error {
         waited: Duration,
     },
     /// The server refused the credentials given with
-    /// [`SessionBuilder::auth`](crate::SessionBuilder::auth).
+    /// [`Config::auth`](crate::Config::auth).
     Auth {
         /// The operation that failed.
         op: &'static str,
@@ -76,9 +76,7 @@ pub enum Error {
         cause: Cause,
     },
     /// The thread held the lock and has lost it: stop the work that the lock protects. A thread
-    /// gets this error for as long as it has a guard of the lost lock. If such a guard was leaked,
-    /// `clear_lost` (of [`ZkMutex`](crate::ZkMutex::clear_lost) and
-    /// [`ZkRwLock`](crate::ZkRwLock::clear_lost)) ends that.
+    /// gets this error for as long as it has a guard of the lost lock.
     Lost {
         /// The node that was held. If several permits were taken together, this is the first
         /// permit's node, also if another one was lost.

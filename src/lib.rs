@@ -83,7 +83,7 @@
 //!
 //! None is on by default.
 //!
-//! * `tls`: `SessionBuilder::tls`, connections over TLS.
+//! * `tls`: `Config::tls`, connections over TLS.
 //! * `metrics`: `MetricsObserver`, which feeds the crate `metrics`.
 //! * `client`: `ZkSession::client`, a client of the crate `zookeeper` on the session of the locks,
 //!   for programs that use that crate already. The compiler announces that a coming version of Rust
@@ -142,8 +142,8 @@ pub use session::{SessionBuilder, ZkSession};
 #[cfg(feature = "tls")]
 pub use zk_session::TlsConfig;
 pub use zk_session::{
-    Acl, AclEntry, CancelToken, LostSignal, Permissions, RetryPolicy, SessionEvent, SessionState,
-    SessionStats,
+    Acl, AclEntry, CancelToken, Config, LostSignal, Permissions, RetryPolicy, SessionEvent,
+    SessionState, SessionStats, SessionStatus,
 };
 /// The client crate, in the version of the client that [`ZkSession::client`] gives.
 #[cfg(feature = "client")]

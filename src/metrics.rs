@@ -11,6 +11,7 @@ use metrics::{
 
 use crate::error::LossReason;
 use crate::observer::{LockLabel, Observer, WaitOutcome};
+use zk_session::SessionEvent;
 
 /// The reasons with which a lock or a session can be lost. Their counters exist at zero before the
 /// first loss: Prometheus does not take a counter that appears at one for an increase. `Forked` is
@@ -246,27 +247,25 @@ impl Observer for MetricsObserver {
         self.session().lease_margin.record(left);
     }
 
-    fn connected(&mut self, _: i64, _: Duration) {
-        self.state(Some("connected"));
-    }
-
-    fn suspended(&mut self) {
-        self.session().connections_lost.increment(1);
-        self.state(Some("suspended"));
-    }
-
-    fn reconnected(&mut self) {
-        self.session().reconnects.increment(1);
-        self.state(Some("connected"));
-    }
-
-    fn session_lost(&mut self, reason: LossReason) {
-        sessions_lost(reason).increment(1);
-        self.state(Some("lost"));
-    }
-
-    fn closed(&mut self) {
-        self.state(None);
+    fn session_changed(&mut self, event: &SessionEvent) {
+        let state = match event {
+            SessionEvent::Connected { .. } => Some("connected"),
+            SessionEvent::Suspended => {
+                self.session().connections_lost.increment(1);
+                Some("suspended")
+            }
+            SessionEvent::Reconnected => {
+                self.session().reconnects.increment(1);
+                Some("connected")
+            }
+            SessionEvent::Lost(reason) => {
+                sessions_lost(*reason).increment(1);
+                Some("lost")
+            }
+            SessionEvent::Closed => None,
+            _ => return, // a change that a later version of the session's crate may have
+        };
+        self.state(state);
     }
 
     fn missed(&mut self, events: u64) {
@@ -344,9 +343,9 @@ mod tests {
         let path = "/locks/a-path".to_owned();
         let lock = LockLabel { recipe: "mutex", name: "orders".into(), path };
         let moment = Duration::from_millis(3);
-        observer.connected(1, moment);
-        observer.suspended();
-        observer.reconnected();
+        observer.session_changed(&SessionEvent::Connected { session_id: 1, timeout: moment });
+        observer.session_changed(&SessionEvent::Suspended);
+        observer.session_changed(&SessionEvent::Reconnected);
         for _ in 0..3 {
             observer.wait_began(&lock);
         }
@@ -360,7 +359,7 @@ mod tests {
         observer.request_answered("create", moment);
         observer.lease_margin(moment);
         observer.missed(4);
-        observer.session_lost(LossReason::SessionExpired);
+        observer.session_changed(&SessionEvent::Lost(LossReason::SessionExpired));
     }
 
     #[test]
@@ -384,7 +383,7 @@ mod tests {
             let state = |state| kept.gauge(&format!("zkmutex_session_state state={state}"));
             let states = || ["connected", "suspended", "lost"].map(state);
             assert_eq!(states(), [0, 0, 1]);
-            observer.closed();
+            observer.session_changed(&SessionEvent::Closed);
             assert_eq!(states(), [0; 3]);
             let session = ["connections_lost_total", "reconnects_total", "lease_margin_seconds"];
             assert_eq!(session.map(|name| kept.get(&format!("zkmutex_{name} "))), [1, 1, 1]);

@@ -32,7 +32,7 @@ const LAST_CALLS: Duration = Duration::from_millis(500);
 ///
 /// [`SessionBuilder::observer`](crate::SessionBuilder::observer) takes it. `MetricsObserver`, with
 /// the feature `metrics`, is an observer. To look at numbers from time to time,
-/// [`ZkSession::stats`](crate::ZkSession::stats) and [`ZkMutex::stats`](crate::ZkMutex::stats)
+/// [`ZkSession::status`](crate::ZkSession::status) and [`ZkMutex::stats`](crate::ZkMutex::stats)
 /// suffice, without an observer.
 ///
 /// # Threads
@@ -55,13 +55,14 @@ const LAST_CALLS: Duration = Duration::from_millis(500);
 ///   with exactly one [`released`](Self::released) or [`lost`](Self::lost). All guards of a thread
 ///   on a re-entrant lock are one hold, which ends with the last of them. Several permits that were
 ///   taken together are one hold, and so is a term of a leader.
-/// * **The session**: [`closed`](Self::closed) is the last call of all. A call that waits for a
-///   lock at that time, and a hold that stands, have been reported to their end before.
+/// * **The session**: [`session_changed`](Self::session_changed) with
+///   [`SessionEvent::Closed`] is the last call of all. A call that waits for a lock at that time,
+///   and a hold that stands, have been reported to their end before.
 ///
 /// If an observer is so slow that 16,384 events wait for it, the library does not report calls for
 /// a lock that begin then, requests, and renewals of the lease. [`missed`](Self::missed) says how
 /// many. A call that was reported as begun is reported to its end. If twice as many events wait,
-/// changes of the session are left out too, but never [`closed`](Self::closed).
+/// changes of the session are left out too, but never its end.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -73,12 +74,12 @@ const LAST_CALLS: Duration = Duration::from_millis(500);
 /// impl Observer for SlowLocks {
 ///     fn wait_ended(&mut self, lock: &LockLabel, outcome: WaitOutcome, waited: Duration) {
 ///         if waited > Duration::from_secs(1) {
-///             eprintln!("{}: {outcome:?} after {waited:?}", lock.path());
+///             eprintln!("{}: {outcome:?} after {waited:?}", lock.path);
 ///         }
 ///     }
 ///
 ///     fn lost(&mut self, lock: &LockLabel, reason: LossReason) {
-///         eprintln!("{}: lost, {reason}", lock.path());
+///         eprintln!("{}: lost, {reason}", lock.path);
 ///     }
 /// }
 ///
@@ -118,20 +119,9 @@ pub trait Observer: Send + 'static {
     /// twelfth of the session timeout.
     fn lease_margin(&mut self, left: Duration) {}
 
-    /// A session was made: the first, or a new one after a loss.
-    fn connected(&mut self, session_id: i64, timeout: Duration) {}
-
-    /// The connection is lost; the session is being resumed.
-    fn suspended(&mut self) {}
-
-    /// The same session was resumed on a new connection.
-    fn reconnected(&mut self) {}
-
-    /// The session is lost, and every lock held in it.
-    fn session_lost(&mut self, reason: LossReason) {}
-
-    /// The session was closed on our side. This is the last call.
-    fn closed(&mut self) {}
+    /// The session was made, suspended, resumed, lost or closed. If it is lost, so is every lock that
+    /// was held in it. After [`SessionEvent::Closed`] there is no further call.
+    fn session_changed(&mut self, event: &SessionEvent) {}
 
     /// So many calls for a lock, requests, renewals of the lease or changes of the session were not
     /// reported, because the observers are too slow.
@@ -141,30 +131,17 @@ pub trait Observer: Send + 'static {
 /// The lock of which an [`Observer`] is told. All locks of one path in one session share one label;
 /// a `ZkRwLock` has two, `read` and `write`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct LockLabel {
-    pub(crate) recipe: &'static str,
-    pub(crate) name: String,
-    pub(crate) path: String,
-}
-
-impl LockLabel {
     /// The kind of lock: `mutex`, `read`, `write`, `semaphore`, `semaphore_mutex`, `exclusive` or
     /// `election`.
-    pub fn recipe(&self) -> &'static str {
-        self.recipe
-    }
-
+    pub recipe: &'static str,
     /// The name that the program has given it with [`LockBuilder::name`](crate::LockBuilder::name);
     /// empty if it has given none.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
+    pub name: String,
     /// The lock's path, as it was given. There may be very many paths, so it is no label for
     /// metrics.
-    pub fn path(&self) -> &str {
-        &self.path
-    }
+    pub path: String,
 }
 
 /// How a call for a lock has ended.
@@ -439,16 +416,7 @@ fn dispatch(event: &Event, observer: &mut dyn Observer) {
             observer.request_answered(operation(*op), *took);
         }
         Event::Session(Notice::LeaseMargin(left)) => observer.lease_margin(*left),
-        Event::Session(Notice::Session(event)) => match event {
-            SessionEvent::Connected { session_id, timeout } => {
-                observer.connected(*session_id, *timeout);
-            }
-            SessionEvent::Suspended => observer.suspended(),
-            SessionEvent::Reconnected => observer.reconnected(),
-            SessionEvent::Lost(reason) => observer.session_lost(*reason),
-            SessionEvent::Closed => observer.closed(),
-            _ => {} // a change that a later version of the session's crate may have
-        },
+        Event::Session(Notice::Session(event)) => observer.session_changed(event),
     }
 }
 
@@ -489,8 +457,8 @@ mod tests {
             self.0.lock().push(format!("missed {events}"));
         }
 
-        fn closed(&mut self) {
-            self.0.lock().push("closed".to_owned());
+        fn session_changed(&mut self, event: &SessionEvent) {
+            self.0.lock().push(format!("{event:?}"));
         }
     }
 
@@ -513,7 +481,7 @@ mod tests {
         thread::sleep(NAP * 3); // the close is not told meanwhile
         queue.follows(&label, LockEvent::Lost(LossReason::SessionClosed));
         thread.join().unwrap();
-        assert_eq!(*noting.0.lock(), ["acquired", "session_closed", "closed"]);
+        assert_eq!(*noting.0.lock(), ["acquired", "session_closed", "Closed"]);
         assert!(!queue.wait_began(&label), "nobody would be told");
     }
 

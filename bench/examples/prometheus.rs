@@ -19,7 +19,8 @@ use std::{env, error};
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use zk_mutex::{
-    CancelToken, MetricsObserver, Wait, ZkElection, ZkMutex, ZkRwLock, ZkSemaphore, ZkSession,
+    CancelToken, Config, MetricsObserver, Wait, ZkElection, ZkMutex, ZkRwLock, ZkSemaphore,
+    ZkSession,
 };
 use zk_test_server::TestServer;
 
@@ -49,8 +50,7 @@ fn main() -> Result<()> {
     let stop = CancelToken::new();
     let until = Instant::now() + Duration::from_secs(seconds);
     let sessions = [(); 2].map(|()| {
-        ZkSession::builder(server.connect_string())
-            .session_timeout(TIMEOUT)
+        ZkSession::builder(Config::new(server.connect_string()).session_timeout(TIMEOUT))
             .observer(MetricsObserver::new())
             .connect()
     });

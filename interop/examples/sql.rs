@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
 
     // This process sleeps for too long, and does not check its guard before it goes on.
-    server.expire_session(ours.session_id().ok_or("no session")?);
+    server.expire_session(ours.status().session_id.ok_or("no session")?);
     let next = other.lock_timeout(Duration::from_secs(20))?;
     assert!(accounts.set_balance(7, 90, next.fencing_token())?);
 

@@ -95,7 +95,7 @@ impl ZkSession {
     /// # What differs from a client with a session of its own
     ///
     /// `add_auth`, `add_watch` and `remove_watches` return `Unimplemented`. Credentials belong to
-    /// the session ([`SessionBuilder::auth`]), which presents them on each connection. A persistent
+    /// the session ([`Config::auth`]), which presents them on each connection. A persistent
     /// watch (`add_watch`) would miss changes in an outage without a sign. And `remove_watches`
     /// would also remove the watches of locks on the same node. (After a `remove_watches`, refused
     /// or not, the crate forgets other watchers of that path.) A request of 1 MiB or more returns
@@ -132,7 +132,7 @@ impl ZkSession {
     /// ```
     ///
     /// [`RetryPolicy`]: crate::RetryPolicy
-    /// [`SessionBuilder::auth`]: crate::SessionBuilder::auth
+    /// [`Config::auth`]: crate::Config::auth
     /// [`SessionEvent::Connected`]: crate::SessionEvent::Connected
     pub fn client(&self) -> Result<Arc<ZooKeeper>> {
         let (core, op, retry) = (self.core(), "client", Retry::since(Instant::now()));

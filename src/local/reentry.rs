@@ -38,23 +38,18 @@ impl<H: AsRef<Guards>> Reentry<H> {
         hold
     }
 
-    /// Counts that a guard of this hold is dropped; true if it was the thread's last. Nothing
-    /// happens for a guard that was given up: the thread may have another hold by now.
+    /// Counts that a guard of this hold is dropped; true if it was the thread's last. Then the thread
+    /// has no hold any more.
     pub(crate) fn leave(&self, hold: &H) -> bool {
         let guards = hold.as_ref();
         let left = guards.number.load(Ordering::Relaxed).saturating_sub(1);
         guards.number.store(left, Ordering::Relaxed);
-        left == 0 && self.give_up(hold)
-    }
-
-    /// Gives up all guards of a thread on this hold; false if that was done before.
-    pub(crate) fn give_up(&self, hold: &H) -> bool {
-        let thread = hold.as_ref().thread;
-        let mut map = self.0.lock();
-        let stands = map.get(&thread).is_some_and(|own| std::ptr::eq(&**own, hold));
-        let own = if stands { map.remove(&thread) } else { None };
-        drop(map);
-        own.is_some() // the hold is dropped here, outside the mutex
+        if left > 0 {
+            return false;
+        }
+        let own = self.0.lock().remove(&guards.thread);
+        drop(own); // outside the mutex
+        true
     }
 
     pub(crate) fn count(&self, thread: ThreadId) -> usize {
@@ -140,18 +135,6 @@ mod tests {
         assert_eq!(reentry.count(thread), 1);
         assert!(reentry.leave(&hold));
         assert_eq!((reentry.count(thread), Arc::strong_count(&hold)), (0, 1));
-    }
-
-    #[test]
-    fn guards_that_were_given_up_end_nothing_of_the_next_hold() {
-        let (reentry, thread) = (Reentry::new(), this_thread());
-        let first = reentry.insert(Numbered::of(thread, 1));
-        first.1.nest();
-        assert!(reentry.give_up(&first) && !reentry.give_up(&first));
-        let second = reentry.insert(Numbered::of(thread, 2));
-        assert!(!reentry.leave(&first) && !reentry.leave(&first));
-        assert_eq!(reentry.count(thread), 1);
-        assert!(reentry.leave(&second));
     }
 
     #[test]

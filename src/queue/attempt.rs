@@ -297,7 +297,7 @@ impl QueueAttempt<'_> {
 
     fn report_if_overdue(&self) {
         if let Some(e) = self.request.overdue() {
-            (self.callbacks.on_trouble)(&e);
+            (self.callbacks.on_retry)(&e);
         }
     }
 }

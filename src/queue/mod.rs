@@ -25,7 +25,6 @@ use self::name::{Family, Kind, Layout, Name};
 pub(crate) use self::request::{
     Callbacks, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, end_of_time, query,
 };
-pub(crate) use self::revoke::revoke_contender;
 use self::revoke_signal::REVOKE_MESSAGE;
 pub use self::revoke_signal::RevokeSignal;
 use self::snapshot::{Children, Folder, snapshot};
@@ -173,7 +172,8 @@ pub(crate) struct Queue {
 }
 
 /// A client that holds a lock or waits for it, as its node shows it. `contenders` and `holders` of
-/// each lock give it, and `attempt_revoke` takes it.
+/// each lock give it, and [`ZkSession::attempt_revoke`](crate::ZkSession::attempt_revoke) takes its
+/// path.
 ///
 /// Its `Display` is a line for operators, such as `h7:4711, session 0x1000002a3c5f0001, for 12 s`:
 /// the data (by default host and process id), the session as log lines have it, and how long the
@@ -181,36 +181,27 @@ pub(crate) struct Queue {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contender {
-    /// The name of its node, below the lock's path. For a permit of a semaphore it begins with
-    /// `leases/`, and for a contender that waits for permits with `locks/`.
-    pub name: String,
+    /// The path of its node, below the session's chroot. A permit of a semaphore is in the folder
+    /// `leases` below the semaphore's path, and a contender that waits for permits in `locks`.
+    pub path: String,
     /// Whether it is a reader of a [`ZkRwLock`](crate::ZkRwLock).
     pub reads: bool,
-    /// The number that ZooKeeper gave to the node: the order of the queue. 0 if the lock has no
-    /// queue.
-    pub sequence: i64,
     /// The data of its node. By default this crate writes the host's name and the process id.
     pub data: Vec<u8>,
-    /// The session that owns the node; zero if it belongs to no session, see
-    /// [`is_persistent`](Self::is_persistent).
+    /// The session that owns the node. Zero if it belongs to no session: then no crash and no
+    /// expiry ends it, and the lock stays held until somebody deletes the node. This crate makes no
+    /// such contender. Other clients do: kazoo's `acquire(ephemeral=False)`, for instance.
     pub session_id: i64,
     /// When the node was made, by the server's clock.
     pub created: SystemTime,
 }
 
 impl Contender {
-    pub(crate) fn of(name: &str, reads: bool, sequence: i64, node: Node) -> Self {
+    pub(crate) fn of(path: &str, reads: bool, node: Node) -> Self {
         let session_id = node.stat.owner;
         let since = Duration::from_millis(u64::try_from(node.stat.ctime).unwrap_or(0));
         let created = UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH);
-        Contender { name: name.to_owned(), reads, sequence, data: node.data, session_id, created }
-    }
-
-    /// Whether its node belongs to no session: no crash and no expiry ends it, and the lock stays
-    /// held until somebody deletes the node. This crate makes no such contender. Other clients do:
-    /// kazoo's `acquire(ephemeral=False)`, for instance.
-    pub fn is_persistent(&self) -> bool {
-        self.session_id == 0
+        Contender { path: path.to_owned(), reads, data: node.data, session_id, created }
     }
 }
 
@@ -338,7 +329,7 @@ impl Queue {
         let choose = |children: &[&str]| self.choose(children, keep);
         let folder = Folder { dir: &self.dir, choose: &choose };
         let nodes = snapshot(op, core, &self.dir, &[folder])?.pop().unwrap_or_default();
-        Ok(self.ordered(nodes, keep))
+        Ok(self.ordered(core, nodes, keep))
     }
 
     /// The nodes that must be read to show which contenders `keep` keeps: all of them if their
@@ -353,7 +344,12 @@ impl Queue {
     }
 
     /// The contenders that `keep` keeps, of nodes that `choose` has chosen.
-    pub(crate) fn ordered(&self, nodes: Children, keep: fn(&mut Vec<Name<'_>>)) -> Vec<Contender> {
+    pub(crate) fn ordered(
+        &self,
+        core: &Core,
+        nodes: Children,
+        keep: fn(&mut Vec<Name<'_>>),
+    ) -> Vec<Contender> {
         let full: Vec<String> = nodes.iter().map(|(name, _)| name.clone()).collect();
         let mut names = self.parse(&full.iter().map(String::as_str).collect::<Vec<_>>());
         let mut nodes: HashMap<String, Node> = nodes.into_iter().collect();
@@ -367,7 +363,8 @@ impl Queue {
         keep(&mut names);
         let contender = |name: Name<'_>| {
             let node = nodes.remove(name.full)?;
-            Some(Contender::of(name.full, name.kind == Kind::Read, name.sequence, node))
+            let path = path::join(&self.dir, name.full);
+            Some(Contender::of(core.shown(&path), name.kind == Kind::Read, node))
         };
         names.into_iter().filter_map(contender).collect()
     }
@@ -441,8 +438,8 @@ mod tests {
 
     fn shown(data: &[u8], session_id: i64, age: Duration) -> String {
         let created = wall_time().checked_sub(age).unwrap();
-        let (name, reads, sequence) = (String::new(), false, 0);
-        Contender { name, reads, sequence, data: data.to_vec(), session_id, created }.to_string()
+        let (path, reads) = (String::new(), false);
+        Contender { path, reads, data: data.to_vec(), session_id, created }.to_string()
     }
 
     #[test]
@@ -472,19 +469,9 @@ mod tests {
     #[test]
     fn a_contender_whose_server_clock_is_ahead_is_shown_as_new() {
         let created = wall_time() + Duration::from_secs(3_600);
-        let (name, reads, sequence, data, session_id) = (String::new(), false, 0, Vec::new(), 1);
-        let contender = Contender { name, reads, sequence, data, session_id, created };
+        let (path, reads, data, session_id) = (String::new(), false, Vec::new(), 1);
+        let contender = Contender { path, reads, data, session_id, created };
         assert!(contender.to_string().ends_with(", for 0 s"), "{contender}");
-    }
-
-    #[test]
-    fn a_contender_whose_node_belongs_to_no_session_is_persistent() {
-        for (session_id, is_persistent) in [(0, true), (1, false), (-2, false)] {
-            let (name, reads, sequence, data) = (String::new(), false, 0, Vec::new());
-            let created = SystemTime::UNIX_EPOCH;
-            let contender = Contender { name, reads, sequence, data, session_id, created };
-            assert_eq!(contender.is_persistent(), is_persistent);
-        }
     }
 
     #[test]

@@ -195,12 +195,6 @@ pub(crate) fn permit_id(child: &str) -> &str {
     child.split_once(PERMIT).map_or("", |(head, _)| id(head))
 }
 
-/// The number that ZooKeeper appended to a name; 0 if there is none.
-pub(crate) fn number(child: &str) -> i64 {
-    let digits = child.bytes().rev().take_while(u8::is_ascii_digit).count();
-    child[child.len() - digits..].parse().unwrap_or(0)
-}
-
 /// A fresh id, written as this layout's clients write theirs.
 pub(crate) fn new_id(layout: Layout) -> String {
     let id = new_uuid();
@@ -239,11 +233,10 @@ mod tests {
     fn the_name_of_a_permit_has_an_id_and_is_no_contender() {
         let child = format!("{}0000000012", permit_prefix(UUID));
         assert_eq!(child, format!("_c_{UUID}-lease-0000000012"));
-        assert_eq!((permit_id(&child), number(&child), parse(&child)), (UUID, 12, None));
+        assert_eq!((permit_id(&child), parse(&child)), (UUID, None));
         for other in ["lease-0000000001", "_c_x-lease-0000000001", "é", ""] {
             assert_eq!((permit_id(other), parse(other)), ("", None), "{other}");
         }
-        assert_eq!((number("lease"), number("é3"), number("99999999999999999999")), (0, 3, 0));
     }
 
     #[test]
@@ -288,7 +281,6 @@ mod tests {
                 let child = format!("{mark}{number}");
                 assert_eq!(parse(&child).map(|name| name.sequence), Some(number), "{child}");
             }
-            assert_eq!(super::number(&format!("_c_{UUID}-lease-{number}")), number);
         }
     }
 

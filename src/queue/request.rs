@@ -109,7 +109,7 @@ pub(crate) struct Callbacks<'a> {
     pub(crate) on_loss: &'a dyn Fn(NodeKey) -> OnLoss,
     /// Called with the error with which a request that never gives up would have ended if it did,
     /// because it has made no progress for as long as the retry policy allows to others.
-    pub(crate) on_trouble: &'a dyn Fn(&Error),
+    pub(crate) on_retry: &'a dyn Fn(&Error),
 }
 
 impl Callbacks<'static> {
@@ -117,7 +117,7 @@ impl Callbacks<'static> {
         on_id: &|_| (),
         on_blocked: &|_| (),
         on_loss: &|_| Box::new(|| ()),
-        on_trouble: &|_| (),
+        on_retry: &|_| (),
     };
 }
 
@@ -350,7 +350,7 @@ impl<'a> Request<'a> {
             let node = nodes.as_mut().map(|nodes| nodes.take(at).and_then(Reply::node));
             if let Some(Ok(mut node)) = node {
                 node.data = nonce::split(&node.data).1.to_vec();
-                holders.push(Contender::of(path::name(path), false, 0, node).to_string());
+                holders.push(Contender::of(path, false, node).to_string());
             }
         }
         let more = match all.len().saturating_sub(paths.len()) {
@@ -643,8 +643,8 @@ mod tests {
         let server = TestServer::start().unwrap();
         // The old session outlives the test.
         let [theirs, ours] = [(); 2].map(|()| {
-            let of = ZkSession::builder(server.connect_string());
-            of.session_timeout(Duration::from_secs(40)).connect().unwrap()
+            let of = zk_session::Config::new(server.connect_string());
+            ZkSession::connect(of.session_timeout(Duration::from_secs(40))).unwrap()
         });
         let [first, second] =
             [&theirs, &ours].map(|session| ZkMutex::new(session, "/locks/orders").unwrap());

@@ -1,49 +1,47 @@
-//! Asks a contender to release its lock, by a write to its node. All recipes' `attempt_revoke`
-//! calls come here. It must not write to a node that is not a contender's. Curator:
-//! `Revoker.attemptRevoke`.
+//! Asks a contender to release its lock, by a write to its node. It must not write to a node that
+//! is not a contender's. Curator: `Revoker.attemptRevoke`.
 
 use super::request::query;
 use super::revoke_signal::REVOKE_MESSAGE;
-use super::{Contender, Queue, name};
+use super::{Contender, name};
 use crate::error::{Error, Result};
 use crate::path::lock_path;
 use crate::session::ZkSession;
 use zk_session::unstable::{CallError, Core, Limit, Operation};
 use zk_session::world;
-use zk_wire::path;
-
-impl Queue {
-    /// Asks the contender with this node name to let go. Gives the node's data from before. `None`:
-    /// there is no such node.
-    pub(crate) fn revoke(&self, core: &Core, name: &str) -> Result<Option<Vec<u8>>> {
-        revoke_contender(core, &self.dir, name)
-    }
-}
-
-/// Asks the contender whose node has this name in the folder `dir`, a full path. The name comes
-/// from the caller: if it is not the name of a contender, nothing is sent.
-pub(crate) fn revoke_contender(core: &Core, dir: &str, name: &str) -> Result<Option<Vec<u8>>> {
-    if name.contains('/') || !is_contender(name) {
-        let reason = format!("{name:?} is not the name of a node in a lock's queue");
-        return Err(Error::InvalidConfig { what: "contender", reason });
-    }
-    revoke(core, &path::join(dir, name))
-}
 
 impl ZkSession {
-    /// Asks the client whose node is at `path` to give up the lock, or its place in the queue, as
-    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) does for a contender. The path
-    /// is below the session's chroot, as [`Held::path`](crate::Held::path) and log lines have it.
-    /// Gives the data that the node had before. Gives `None` if the node does not exist any more.
+    /// Asks the client whose node is at `path` to release its lock, or to give up its place in the
+    /// queue: the signal [`revoke_requested`](crate::Held::revoke_requested) of its guard becomes
+    /// ready. The path is that of a [`Contender`] or of a guard
+    /// ([`Held::path`](crate::Held::path)), as log lines have it too: it is below the session's
+    /// chroot.
+    ///
+    /// Gives the data that the node had before: by default the host and the process id of the
+    /// client that was asked. Gives `None` if the node does not exist any more.
+    ///
+    /// The client that was asked decides what to do, and when. It sends no answer, and nothing
+    /// changes until it releases the lock. If you cannot wait for that, an operator has to end its
+    /// process. A leader of an election that lets go resigns. Permits that were taken together are
+    /// one hold: to ask for one of them is to ask for all. The client may also be a Curator program
+    /// that called `makeRevocable`; other clients do not listen. The holder of a
+    /// [`ZkExclusiveLock`](crate::ZkExclusiveLock) cannot be asked by this call.
+    ///
+    /// This call overwrites the node's data, as Curator's `Revoker.attemptRevoke` does. From then
+    /// on [`Contender::data`] is `__REVOKE__`, and this call returns the only copy of the old data.
+    /// (It returns `__REVOKE__` if somebody asked before, and empty data if the node's ACL does not
+    /// let us read.) Any client that may write to the node can ask. A line in the log at level info
+    /// names the client that was asked and the process that asked.
     ///
     /// ```no_run
     /// # fn main() -> zk_mutex::Result<()> {
-    /// use zk_mutex::ZkSession;
+    /// use zk_mutex::{ZkMutex, ZkSession};
     ///
     /// let session = ZkSession::connect("127.0.0.1:2181")?;
-    /// let node = "/locks/orders/_c_5f1c6a2e-9d0b-4c3a-8e7f-0123456789ab-lock-0000000031";
-    /// if let Some(data) = session.attempt_revoke(node)? {
-    ///     println!("{} was asked to let go", String::from_utf8_lossy(&data));
+    /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
+    /// for holder in mutex.holders()? {
+    ///     session.attempt_revoke(&holder.path)?;
+    ///     println!("{holder} was asked to let go"); // h7:4711, session 0x1000002a3c5f0001, for 12 s
     /// }
     /// # Ok(())
     /// # }
@@ -51,8 +49,14 @@ impl ZkSession {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidPath`] if the path is not that of a contender's node: no other node is
-    /// overwritten. Otherwise as [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
+    /// * [`Error::InvalidPath`] if the path is not that of a node in a lock's queue: no other node
+    ///   is overwritten, and nothing is sent.
+    /// * [`Error::Unavailable`] when ZooKeeper does not answer within a sixth of the session
+    ///   timeout. The client may have been asked all the same, and to ask again is safe.
+    /// * [`Error::NoAuth`] when the node's ACL does not let us write.
+    /// * [`Error::Closed`] when the session is closed.
+    ///
+    /// Source: Curator's `Revoker.attemptRevoke`.
     pub fn attempt_revoke(&self, path: &str) -> Result<Option<Vec<u8>>> {
         let chroot = self.core().chroot();
         lock_path(chroot, path)?;
@@ -80,7 +84,7 @@ fn revoke(core: &Core, path: &str) -> Result<Option<Vec<u8>>> {
         // yet: so the read travels behind a `sync`.
         if before.is_none() {
             before = match generation.synced_read(path, false, &limit) {
-                Ok(node) => Some(Some(Contender::of("", false, 0, node))),
+                Ok(node) => Some(Some(Contender::of(path, false, node))),
                 // The node's ACL may allow us to write but not to read.
                 Err(CallError::NoAuth) => Some(None),
                 Err(CallError::NoNode) => return Ok(None),

@@ -109,11 +109,6 @@ pub(super) trait InQueue {
         let (queue, core) = self.queue();
         queue.holders(core)
     }
-
-    fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        let (queue, core) = self.queue();
-        queue.revoke(core, &contender.name)
-    }
 }
 
 /// Makes `new`, `builder`, `path` and `Debug` of a lock that a path and settings describe, and says
@@ -283,13 +278,12 @@ macro_rules! lock_calls {
 }
 pub(super) use lock_calls;
 
-/// Makes the calls that list a lock's contenders and ask one of them to let go.
+/// Makes the calls that list a lock's contenders.
 macro_rules! contender_calls {
     (
         $lock:ident, |$this:ident| $handle:expr;
         $(#[$contenders_doc:meta])* contenders;
         $(#[$holders_doc:meta])* holders;
-        $(#[$revoke_doc:meta])* attempt_revoke;
     ) => {
         impl $lock {
             $(#[$contenders_doc])*
@@ -314,30 +308,6 @@ macro_rules! contender_calls {
             pub fn holders(&self) -> crate::Result<Vec<crate::Contender>> {
                 let $this = self;
                 $handle.holders()
-            }
-
-            /// Asks the client whose node is `contender` (one of [`contenders`](Self::contenders))
-            /// to let go, or to give up its place in the queue: the signal
-            /// [`revoke_requested`](crate::Held::revoke_requested) of its guard becomes ready.
-            $(#[$revoke_doc])*
-            ///
-            /// # Errors
-            ///
-            /// * [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer
-            ///   within a sixth of the session timeout. The client may have been asked all the
-            ///   same, and to ask again is safe.
-            /// * [`Error::NoAuth`](crate::Error::NoAuth) when the node's ACL does not let us write.
-            /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when the name is not a
-            ///   contender's.
-            /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
-            ///
-            /// Source: Curator's `Revoker.attemptRevoke`.
-            pub fn attempt_revoke(
-                &self,
-                contender: &crate::Contender,
-            ) -> crate::Result<Option<Vec<u8>>> {
-                let $this = self;
-                $handle.revoke(contender)
             }
         }
     };

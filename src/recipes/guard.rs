@@ -11,7 +11,7 @@ use crate::fencing::FencingToken;
 use crate::queue::RevokeSignal;
 use crate::queue::{EndBy, HeldNode, Release};
 use zk_session::LostSignal;
-use zk_session::world::{Instant, OnceLock};
+use zk_session::world::OnceLock;
 
 /// The recipe's side of a guard: one hold. If a recipe counts guards by thread, the guards of one
 /// thread share a hold.
@@ -54,7 +54,7 @@ pub(crate) trait Hold: Send + Sync {
 ///
 /// * The servers' tick is at most T/2. That is so unless an operator sets `minSessionTimeout` below
 ///   two ticks. In that case state the tick with
-///   [`server_tick`](crate::SessionBuilder::server_tick).
+///   [`server_tick`](crate::Config::server_tick).
 /// * The error of this host's clock within T, plus the longest pause of the leading server between
 ///   two of its pings, is less than T/12.
 /// * All servers of the ensemble grant the same timeout. If the session moves to a server that
@@ -149,7 +149,7 @@ impl Held {
     }
 
     /// A signal that becomes ready when somebody asks the holder to release the lock, with
-    /// [`attempt_revoke`](crate::ZkMutex::attempt_revoke) or with Curator's `Revoker`. If somebody
+    /// [`attempt_revoke`](crate::ZkSession::attempt_revoke) or with Curator's `Revoker`. If somebody
     /// asked while this thread was still waiting for the lock, the signal is ready at once. A
     /// release or a loss never makes it ready. After this guard was released, nothing makes it
     /// ready. This call does no I/O.
@@ -158,10 +158,8 @@ impl Held {
     /// when to drop the guard. When the guard is dropped, the lock is not handed to another thread
     /// of this process, so that other processes get their turn.
     ///
-    /// Each lock that has a queue has a call [`attempt_revoke`](crate::ZkMutex::attempt_revoke),
-    /// and [`ZkSession::attempt_revoke`](crate::ZkSession::attempt_revoke) takes the path of a
-    /// node. The holder of a [`ZkExclusiveLock`](crate::ZkExclusiveLock) can only be asked by a
-    /// client that writes `__REVOKE__` to its node itself.
+    /// The holder of a [`ZkExclusiveLock`](crate::ZkExclusiveLock) can only be asked by a client
+    /// that writes `__REVOKE__` to its node itself.
     ///
     /// As with [`lost`](Self::lost), the node is watched from this call on. The request belongs to
     /// the node, not to one guard: if it came before this thread got the node from another thread
@@ -212,16 +210,9 @@ impl Held {
     /// How long the hold stays valid even if ZooKeeper never answers again; zero if it is lost.
     /// Each renewal of the lease makes this time longer again, up to the end of the lock's
     /// [`max_hold`](crate::LockBuilder::max_hold).
-    pub fn valid_for(&self) -> Duration {
-        self.held_nodes().map(HeldNode::valid_for).min().unwrap_or_default()
-    }
-
-    /// Until when the hold stays valid even if ZooKeeper never answers again; `None` if it is lost.
-    /// Each renewal of the lease gives a later point. This is [`valid_for`](Self::valid_for) for
-    /// calls that take a point in time, such as `recv_deadline`.
     ///
-    /// An [`Instant`] does not count the time in which the host sleeps: after a sleep the hold may
-    /// end before this point. [`is_held`](Self::is_held) does count it.
+    /// To wait for something no longer than that, give it to `recv_timeout` and the like. It counts
+    /// from this call: a program that makes a point in time of it reads the clock before.
     ///
     /// ```no_run
     /// # fn ask_the_bank() -> u64 { 0 }
@@ -234,19 +225,12 @@ impl Held {
     /// let guard = mutex.lock()?;
     /// let (tell, answer) = bounded(1);
     /// std::thread::spawn(move || tell.send(ask_the_bank()));
-    /// if let Some(end) = guard.valid_until() {
-    ///     // Waits only as long as the lock is ours for sure.
-    ///     println!("{:?}", answer.recv_deadline(end));
-    /// }
+    /// println!("{:?}", answer.recv_timeout(guard.valid_for())); // while the lock is ours for sure
     /// # Ok(())
     /// # }
     /// ```
-    pub fn valid_until(&self) -> Option<Instant> {
-        // Read the clock before the lease: a pause between the two then makes the result too early,
-        // never too late.
-        let now = Instant::now();
-        let left = self.valid_for();
-        (!left.is_zero()).then(|| now + left)
+    pub fn valid_for(&self) -> Duration {
+        self.held_nodes().map(HeldNode::valid_for).min().unwrap_or_default()
     }
 
     /// The token to give to the store with each write. Each holder's token is higher than the token
@@ -393,16 +377,20 @@ pub(crate) trait GuardStaysOnItsThread {}
 /// a field of the type `StaysOnItsThread` is not `Send`; any other guard may be sent to another
 /// thread.
 macro_rules! guard {
-    ($(#[$about:meta])* $guard:ident , unused: $unused:literal $(, $marker:ident: StaysOnItsThread)?) => {
+    ($(#[$about:meta])* $guard:ident, ends by $(#[$alias:meta])* $end:ident, unused: $unused:literal
+     $(, $marker:ident: StaysOnItsThread)?) => {
         $(#[$about])*
         ///
         /// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background.
-        /// To wait until it is deleted, call [`unlock`](Self::unlock). The other methods are those
+        #[doc = concat!(
+            "To wait until it is deleted, call [`", stringify!($end), "`](Self::", stringify!($end),
+            "). The other methods are those"
+        )]
         /// of [`Held`](crate::Held).
         ///
         /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its
         /// session and keeps the session open. If it is the last handle, its end also closes the
-        /// session. Then the drop, or `unlock`, waits for that for up to 0.95 s. Keep a
+        /// session. Then the drop, or this call, waits for that for up to 0.95 s. Keep a
         /// [`ZkSession`](crate::ZkSession) elsewhere to avoid this.
         #[must_use = concat!("if unused ", $unused)]
         pub struct $guard {
@@ -431,8 +419,8 @@ macro_rules! guard {
             ///
             /// After any error the lock is released all the same, and the node is deleted when the
             /// session ends, if not before.
-            #[doc(alias = "release")]
-            pub fn unlock(self) -> $crate::error::Result<()> {
+            $(#[$alias])*
+            pub fn $end(self) -> $crate::error::Result<()> {
                 self.held.unlock()
             }
         }

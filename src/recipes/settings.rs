@@ -110,9 +110,9 @@ impl Settings {
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
 /// use std::time::Duration;
-/// use zk_mutex::{Acl, ZkMutex, ZkSession};
+/// use zk_mutex::{Acl, Config, ZkMutex, ZkSession};
 ///
-/// let session = ZkSession::builder("zk1:2181").auth("digest", "orders:secret").connect()?;
+/// let session = ZkSession::connect(Config::new("zk1:2181").auth("digest", "orders:secret"))?;
 /// let mutex = ZkMutex::builder(&session, "/locks/orders")
 ///     .data("billing on h7") // operators see it in `contenders`
 ///     .acl(Acl::CreatorAll) // only clients with these credentials
@@ -362,7 +362,7 @@ impl<L: Recipe> LockBuilder<L> {
     /// * when the data is longer than ZooKeeper's limit of 1 MiB for a request allows, or the ACL
     ///   longer than 3 KiB;
     /// * when the ACL is [`Acl::CreatorAll`] and the session has no
-    ///   [`auth`](crate::SessionBuilder::auth): every server would refuse each node;
+    ///   [`auth`](crate::Config::auth): every server would refuse each node;
     /// * when a semaphore is to have 0 permits;
     /// * when `max_hold` is zero, or `release_overdue` is set without it.
     ///

@@ -287,25 +287,6 @@ impl ThreadLock {
         }
     }
 
-    /// Gives up this thread's guards on lost holds, of either kind; false if there are none.
-    pub(super) fn clear_lost(&self) -> bool {
-        if self.settings.process().is_forked() {
-            return false; // it has none
-        }
-        let (shared, thread) = (&self.shared, this_thread());
-        let lost = [&shared.writes, &shared.reads].map(|holds| {
-            let hold = holds.hold_of(thread).filter(|hold| hold.node.loss().is_some())?;
-            holds.give_up(&hold);
-            // The delete goes on in the background; no caller waits for its outcome.
-            let _ = hold.end(EndBy::Drop);
-            Some(hold)
-        });
-        if shared.writes.count(thread) == 0 && shared.reads.count(thread) == 0 {
-            shared.self_deadlock.released(thread);
-        }
-        lost.iter().any(Option::is_some)
-    }
-
     pub(super) fn describe(&self) -> &'static str {
         if self.settings.process().is_forked() {
             FORKED

@@ -9,8 +9,8 @@ use zk_session::CancelToken;
 use zk_session::unstable::Limit;
 use zk_session::world::Instant;
 
-/// How long a call waits for a lock: a timeout, a deadline and a cancel token, or any of these. The
-/// first of them ends the wait.
+/// How long a call waits for a lock: for ever, for a timeout, or until a deadline; and with a cancel
+/// token not longer than until it is cancelled.
 ///
 /// These calls take it: [`lock_with`](crate::ZkMutex::lock_with) of each lock that has one,
 /// [`read_with`](crate::ZkRwLock::read_with), [`write_with`](crate::ZkRwLock::write_with),
@@ -21,17 +21,16 @@ use zk_session::world::Instant;
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
-/// use std::time::{Duration, Instant};
+/// use std::time::Duration;
 /// use zk_mutex::{CancelToken, Error, Wait, ZkMutex, ZkSession};
 ///
 /// let session = ZkSession::connect("127.0.0.1:2181")?;
 /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
 /// let stop = CancelToken::new(); // another thread may call stop.cancel()
-/// let shift_ends = Instant::now() + Duration::from_secs(3600);
-/// let wait = Wait::timeout(Duration::from_secs(5)).or_until(shift_ends).cancelled_by(&stop);
+/// let wait = Wait::timeout(Duration::from_secs(5)).cancelled_by(&stop);
 /// match mutex.lock_with(wait) {
 ///     Ok(guard) => println!("got it: {guard:?}"),
-///     Err(Error::TimedOut { .. }) => println!("others had it for 5 s, or until the shift ended"),
+///     Err(Error::TimedOut { .. }) => println!("others had it for 5 s"),
 ///     Err(Error::Cancelled { .. }) => println!("stopped"),
 ///     Err(e) => return Err(e), // an outage, for instance
 /// }
@@ -59,9 +58,16 @@ use zk_session::world::Instant;
 #[derive(Clone, Debug, Default)]
 #[must_use = "a wait does nothing until a call for a lock gets it"]
 pub struct Wait {
-    timeout: Option<Duration>,
-    deadline: Option<Instant>,
+    end: End,
     cancel: Option<CancelToken>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum End {
+    #[default]
+    Never,
+    After(Duration),
+    At(Instant),
 }
 
 impl Wait {
@@ -85,7 +91,7 @@ impl Wait {
     /// let wait = Wait::timeout(Duration::from_secs(5));
     /// ```
     pub fn timeout(timeout: Duration) -> Self {
-        Wait { timeout: Some(timeout), ..Wait::default() }
+        Wait { end: End::After(timeout), ..Wait::default() }
     }
 
     /// Waits until this point in time at most. If it is in the past, the call sends nothing and
@@ -104,21 +110,7 @@ impl Wait {
     /// let wait = Wait::until(Instant::now() + Duration::from_secs(5));
     /// ```
     pub fn until(deadline: Instant) -> Self {
-        Wait::default().or_until(deadline)
-    }
-
-    /// The same wait, but no longer than until this point in time. If this is called several times,
-    /// the earliest deadline counts.
-    ///
-    /// ```
-    /// # use std::time::{Duration, Instant};
-    /// # use zk_mutex::Wait;
-    /// let request_ends = Instant::now() + Duration::from_secs(30);
-    /// let wait = Wait::timeout(Duration::from_secs(5)).or_until(request_ends);
-    /// ```
-    pub fn or_until(mut self, deadline: Instant) -> Self {
-        self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
-        self
+        Wait { end: End::At(deadline), ..Wait::default() }
     }
 
     /// The same wait, but no longer than until the token is cancelled. If this is called several
@@ -142,11 +134,12 @@ impl Wait {
         path: impl FnOnce() -> String,
         acquire: impl Fn(Mode, Limit<'_>) -> Result<Option<T>>,
     ) -> Result<T> {
-        let limit = Limit::new(self.deadline, self.cancel.as_ref());
-        let (mode, limit) = match self.timeout {
-            Some(Duration::ZERO) => (Mode::Try, limit.or_after(operation_timeout())),
-            Some(timeout) => (Mode::Wait, limit.or_after(timeout)),
-            None => (Mode::Wait, limit),
+        let until = |deadline| Limit::new(deadline, self.cancel.as_ref());
+        let (mode, limit) = match self.end {
+            End::Never => (Mode::Wait, until(None)),
+            End::After(Duration::ZERO) => (Mode::Try, until(None).or_after(operation_timeout())),
+            End::After(timeout) => (Mode::Wait, until(None).or_after(timeout)),
+            End::At(deadline) => (Mode::Wait, until(Some(deadline))),
         };
         if limit.left().is_none() {
             return until_got(|| acquire(mode, limit));
@@ -183,18 +176,18 @@ mod tests {
     }
 
     #[test]
-    fn the_earliest_of_timeout_and_deadline_counts() {
+    fn a_deadline_is_a_point_in_time_and_a_timeout_counts_from_the_call() {
         let hour = Duration::from_secs(3600);
-        let left = |wait: Wait| {
+        let left = |wait: &Wait| {
             wait.acquire(|| hour, String::new, |_, limit| Ok(Some(limit.left()))).unwrap()
         };
         let now = Instant::now();
-        assert_eq!(left(Wait::forever().or_until(now + hour).or_until(now)), Some(Duration::ZERO));
-        assert_eq!(left(Wait::timeout(hour).or_until(now)), Some(Duration::ZERO));
-        assert!(
-            left(Wait::timeout(hour).or_until(now + 2 * hour)).is_some_and(|left| left <= hour)
-        );
-        assert_eq!(left(Wait::timeout(Duration::ZERO).or_until(now)), Some(Duration::ZERO));
+        assert_eq!(left(&Wait::until(now)), Some(Duration::ZERO));
+        assert!(left(&Wait::until(now + hour)).is_some_and(|left| left <= hour));
+        let wait = Wait::timeout(hour);
+        let first = left(&wait);
+        while Instant::now() == now {}
+        assert!(left(&wait).is_some_and(|left| left > hour - now.elapsed()), "{first:?}");
     }
 
     #[test]

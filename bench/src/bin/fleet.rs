@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
-use zk_mutex::{CancelToken, Wait, ZkMutex, ZkSession};
+use zk_mutex::{CancelToken, Config, Wait, ZkMutex, ZkSession};
 use zk_mutex_bench::{Servers, millis, path, positive, refuse, text};
 use zookeeper::{WatchedEvent, ZooKeeper};
 
@@ -230,10 +230,11 @@ impl Fleet {
     }
 
     fn connect(&self) -> zk_mutex::Result<ZkSession> {
-        ZkSession::builder(&self.connect)
-            .session_timeout(self.timeout)
-            .leader_serves(self.kind != "held-false")
-            .connect()
+        ZkSession::connect(
+            Config::new(&self.connect)
+                .session_timeout(self.timeout)
+                .leader_serves(self.kind != "held-false"),
+        )
     }
 
     fn path_of(&self, number: usize) -> String {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use zk_mutex::TlsConfig;
-use zk_mutex::{SessionBuilder, ZkSession};
+use zk_mutex::{Config, ZkSession};
 
 #[cfg(feature = "tls")]
 use crate::cli::TlsArgs;
@@ -12,24 +12,23 @@ use crate::cli::{Common, Credentials, Source};
 use crate::exit::Failure;
 
 /// A session's settings; nothing is sent yet.
-pub fn builder(common: &Common, session: Duration) -> Result<SessionBuilder, Failure> {
+pub fn config(common: &Common, session: Duration) -> Result<Config, Failure> {
     let Some(connect) = common.connect.as_deref().filter(|text| !text.is_empty()) else {
         return Err(Failure::usage(
             "say where ZooKeeper is: --connect zk1:2181,zk2:2181 or the environment variable \
              ZK_CONNECT",
         ));
     };
-    let mut builder = ZkSession::builder(connect)
-        .session_timeout(session)
-        .connect_timeout(common.connect_timeout);
+    let mut config =
+        Config::new(connect).session_timeout(session).connect_timeout(common.connect_timeout);
     #[cfg(feature = "tls")]
     if let Some(tls) = tls(&common.tls)? {
-        builder = builder.tls(tls);
+        config = config.tls(tls);
     }
     for credentials in &common.auth {
-        builder = builder.auth(credentials.scheme.clone(), read(credentials)?);
+        config = config.auth(credentials.scheme.clone(), read(credentials)?);
     }
-    Ok(builder)
+    Ok(config)
 }
 
 #[cfg(feature = "tls")]
@@ -62,7 +61,7 @@ pub fn has_identity(common: &Common) -> bool {
 
 /// A session for a command that reads nodes, and holds no lock.
 pub fn session(common: &Common) -> Result<ZkSession, Failure> {
-    Ok(builder(common, Duration::from_secs(10))?.connect()?)
+    Ok(ZkSession::connect(config(common, Duration::from_secs(10))?)?)
 }
 
 /// Reads the secret. It is in no argument, because every user of the host can read the arguments.

@@ -17,43 +17,94 @@ use crate::tls::TlsConfig;
 /// use std::time::Duration;
 /// use zk_session::{Config, RetryPolicy, Session};
 ///
-/// let mut config = Config::new("zk1:2181,zk2:2181,zk3:2181/app");
-/// config.session_timeout = Duration::from_secs(10);
-/// config.auth.push(("digest".to_owned(), b"orders:secret".to_vec()));
 /// let max_elapsed = Duration::from_secs(5);
-/// config.retry_policy = RetryPolicy { max_elapsed, ..RetryPolicy::default() };
+/// let config = Config::new("zk1:2181,zk2:2181,zk3:2181/app")
+///     .session_timeout(Duration::from_secs(10))
+///     .auth("digest", "orders:secret")
+///     .retry_policy(RetryPolicy { max_elapsed, ..RetryPolicy::default() });
 /// let session = Session::connect(config)?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
-#[non_exhaustive]
+#[must_use = "nothing happens until a session is connected with it"]
 pub struct Config {
-    /// The servers in ZooKeeper's format: `host[:port]` items, separated by commas, and an optional
-    /// chroot: `"zk1:2181,10.0.0.7,[::1]:2182/app"`. The default port is 2181.
-    pub connect_string: String,
+    pub(crate) connect_string: String,
+    pub(crate) session_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) auth: Vec<(String, Vec<u8>)>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<crate::TlsConfig>,
+    #[cfg(not(feature = "tls"))]
+    pub(crate) tls: Option<TlsConfig>,
+    pub(crate) retry_policy: RetryPolicy,
+    pub(crate) server_tick: Option<Duration>,
+    pub(crate) leader_serves: bool,
+    pub(crate) after_data_loss: Option<Duration>,
+    pub(crate) require_chroot: bool,
+}
+
+impl Config {
+    /// The default settings.
+    ///
+    /// The connect string names the servers in ZooKeeper's format: `host[:port]` items, separated
+    /// by commas, and an optional chroot: `"zk1:2181,10.0.0.7,[::1]:2182/app"`. The default port is
+    /// 2181.
+    pub fn new(connect_string: impl Into<String>) -> Self {
+        Config {
+            connect_string: connect_string.into(),
+            session_timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(10),
+            auth: Vec::new(),
+            tls: None,
+            retry_policy: RetryPolicy::default(),
+            server_tick: None,
+            leader_serves: true,
+            after_data_loss: None,
+            require_chroot: false,
+        }
+    }
+
     /// The session timeout to request; default 30 s. The server grants a timeout within its own
-    /// bounds (by default 2 to 20 of its ticks); see [`Status::timeout`](crate::Status::timeout).
-    pub session_timeout: Duration,
+    /// bounds (by default 2 to 20 of its ticks); see [`SessionStatus::timeout`](crate::SessionStatus::timeout).
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
     /// How long `connect` tries; default 10 s. One attempt at a host takes only a part of this
     /// time.
-    pub connect_timeout: Duration,
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
     /// Credentials for ACLs, for instance `("digest", "user:password")`; several may be given. They
     /// are presented anew on every connection, before anything else. Credentials of the scheme
     /// `digest` without a colon are refused by `connect`.
-    pub auth: Vec<(String, Vec<u8>)>,
+    pub fn auth(mut self, scheme: impl Into<String>, credentials: impl Into<Vec<u8>>) -> Self {
+        self.auth.push((scheme.into(), credentials.into()));
+        self
+    }
+
     /// Connects over TLS; by default connections are not encrypted. See
     /// [`TlsConfig`](crate::TlsConfig) for what is checked, and for the servers' side.
     ///
     /// If a server does not pass the checks or does not let us in, `connect` says so for each
     /// host, with what to do. If a file cannot be used, it says [`Error::InvalidConfig`] at once.
     #[cfg(feature = "tls")]
-    pub tls: Option<crate::TlsConfig>,
-    #[cfg(not(feature = "tls"))]
-    pub(crate) tls: Option<TlsConfig>,
+    pub fn tls(mut self, tls: crate::TlsConfig) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// How the session comes back after an outage and how long calls wait for that; see
     /// [`RetryPolicy`].
-    pub retry_policy: RetryPolicy,
+    pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
+        self.retry_policy = policy;
+        self
+    }
+
     /// The tick of the servers: `tickTime` in their configuration. With servers that are configured
     /// as usual there is no need to state it. By default the library takes half of the granted
     /// session timeout for the tick.
@@ -78,7 +129,11 @@ pub struct Config {
     /// Keep the stated tick at or below half of the session timeout. With a longer tick only a new
     /// connection renews the lease, so the session connects anew often. A warning in the log says
     /// so.
-    pub server_tick: Option<Duration>,
+    pub fn server_tick(mut self, tick: Duration) -> Self {
+        self.server_tick = Some(tick);
+        self
+    }
+
     /// Whether a server that leads the ensemble may serve this session; default true. ZooKeeper
     /// calls it so (`zookeeper.leaderServes` in the servers' configuration), and advises `no` for
     /// ensembles of more than three servers that have much to do.
@@ -93,7 +148,11 @@ pub struct Config {
     /// observers only. If a leader serves the session all the same, two clients can hold the same
     /// thing at once, after a change of the leader. No server can be asked for this, so the library
     /// cannot find a mistake.
-    pub leader_serves: bool,
+    pub fn leader_serves(mut self, serves: bool) -> Self {
+        self.leader_serves = serves;
+        self
+    }
+
     /// After this time a new session is made if all servers refuse the old one because they have
     /// lost their data; by default never.
     ///
@@ -110,30 +169,19 @@ pub struct Config {
     /// server without a quorum closes connections in the same way. Then the library may give up a
     /// session that the servers could resume when the quorum is back, and its ephemeral nodes are
     /// lost. So give a time that is longer than the outages which a session should survive.
-    pub after_data_loss: Option<Duration>,
+    pub fn after_data_loss(mut self, wait: Duration) -> Self {
+        self.after_data_loss = Some(wait);
+        self
+    }
+
     /// The chroot of the connect string must exist: if it does not, `connect` ends with an error,
-    /// and so does a call if the chroot is deleted later. By default the first `hold` makes it,
-    /// and the log says so at level `info`. A chroot that does not exist is often a mistake: the
+    /// and so does a call if the chroot is deleted later. By default the first node that is
+    /// held makes it, and the log says so at level `info`. A chroot that does not exist is often a mistake: the
     /// connect string is mistyped, or names another ensemble. Then no other process uses the same
     /// nodes. Without a chroot in the connect string this changes nothing.
-    pub require_chroot: bool,
-}
-
-impl Config {
-    /// The default settings, for these servers; see [`connect_string`](Self::connect_string).
-    pub fn new(connect_string: impl Into<String>) -> Self {
-        Config {
-            connect_string: connect_string.into(),
-            session_timeout: Duration::from_secs(30),
-            connect_timeout: Duration::from_secs(10),
-            auth: Vec::new(),
-            tls: None,
-            retry_policy: RetryPolicy::default(),
-            server_tick: None,
-            leader_serves: true,
-            after_data_loss: None,
-            require_chroot: false,
-        }
+    pub fn require_chroot(mut self) -> Self {
+        self.require_chroot = true;
+        self
     }
 
     /// Finds what can never work before any server is dialled, and gives the servers.

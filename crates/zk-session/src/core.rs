@@ -20,7 +20,7 @@ use super::lease;
 use super::notifier::{LazyRegistration, WatchRegistry};
 use super::parents::Parents;
 use super::retry::Retry;
-use super::status::{SessionStats, Status};
+use super::status::{SessionStats, SessionStatus};
 use super::tls::TlsConfig;
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, Hosts, LossReason, Result};
@@ -249,7 +249,7 @@ impl Core {
         self.config.connect_timeout
     }
 
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> SessionStatus {
         let (state, current, stats) = if self.process.is_forked() {
             (SessionState::Closed, None, SessionStats::default())
         } else {
@@ -258,7 +258,7 @@ impl Core {
         };
         let timeout = self.timeout_of(current.as_deref());
         let remaining = |generation: &Generation| generation.lease.remaining(BootTime::now());
-        Status {
+        SessionStatus {
             state,
             session_id: current.as_deref().and_then(Generation::session_id),
             timeout,

@@ -74,7 +74,7 @@ pub use requests::{Created, Op, OpOutcome, Requests};
 pub use retry::RetryPolicy;
 pub use session::Session;
 pub use sight::event::WatchEvent;
-pub use status::{SessionStats, Status};
+pub use status::{SessionStats, SessionStatus};
 #[cfg(feature = "tls")]
 pub use tls::TlsConfig;
 pub use watch::Watch;

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::event::{Observing, SessionEvent};
 use crate::limit::Limit;
 use crate::retry::Retry;
-use crate::status::Status;
+use crate::status::SessionStatus;
 use crate::world::{Instant, Receiver, spawn_own};
 
 /// A supervised ZooKeeper session.
@@ -90,7 +90,7 @@ impl Session {
     /// A session at once, which connects in the background: a service can start before its
     /// ZooKeeper. Until a server can be reached, it is as in an outage:
     ///
-    /// * [`Status::state`] is [`Connecting`](crate::SessionState::Connecting).
+    /// * [`SessionStatus::state`] is [`Connecting`](crate::SessionState::Connecting).
     ///   [`SessionEvent::Connected`](crate::SessionEvent::Connected) says when there is a session.
     /// * Calls wait for that, as long as their deadline or the [`RetryPolicy`](crate::RetryPolicy)
     ///   allows.
@@ -153,7 +153,7 @@ impl Session {
 
     /// How the session is at this moment: its state, its id, its timeout, its lease, and what it
     /// has counted. This asks no server.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> SessionStatus {
         self.core().status()
     }
 

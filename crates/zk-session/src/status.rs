@@ -7,7 +7,7 @@ use crate::event::{SessionEvent, SessionState};
 /// How a session is at this moment; [`Session::status`](crate::Session::status) gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Status {
+pub struct SessionStatus {
     /// The state of the session.
     pub state: SessionState,
     /// The session's id at the server; `None` while there is no session.

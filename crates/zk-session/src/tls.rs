@@ -54,8 +54,7 @@ const MAX_FILE: u64 = 1 << 20;
 ///
 /// let tls = TlsConfig::new("/etc/zk/ca.pem")
 ///     .client_certificate("/etc/zk/orders.pem", "/etc/zk/orders.key");
-/// let mut config = Config::new("zk1.example:2281,zk2.example:2281");
-/// config.tls = Some(tls);
+/// let config = Config::new("zk1.example:2281,zk2.example:2281").tls(tls);
 /// let session = Session::connect(config)?;
 /// # Ok(())
 /// # }

@@ -425,13 +425,6 @@ pub const ALL: &[Mutant] = &[
         scenario: "reentry::a_hold_may_read_its_lock_when_it_is_dropped",
         words: DEADLOCK,
     },
-    Mutant {
-        name: "a_guard_that_was_given_up_ends_the_next_hold",
-        engine: "loom",
-        edits: &[("give_up", "is_some_and(|own| std::ptr::eq(&**own, hold))", "is_some()")],
-        scenario: "reentry::guards_of_two_threads_and_a_check_by_a_third",
-        words: "a guard that was given up ends the next hold",
-    },
     // ---- a lock in this process ----
     Mutant {
         name: "a_loss_ends_the_turn_of_any_hold",

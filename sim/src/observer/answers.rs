@@ -235,7 +235,11 @@ impl Seen {
             return None;
         }
         self.counts.note("list of the past");
-        let told: Names = told.iter().map(|told| (told.name.clone(), told.session_id)).collect();
+        let name = |path: &str| match path.strip_prefix(place.path.as_str()) {
+            Some(below) => below.trim_start_matches('/').to_owned(),
+            None => path.to_owned(),
+        };
+        let told: Names = told.iter().map(|told| (name(&told.path), told.session_id)).collect();
         let lists = |version| list(place, which, &self.folders(place, which, asked), version);
         if self.history.since(asked).any(|version| lists(version) == told) {
             return None;

@@ -98,6 +98,5 @@ fn ask_to_resign(worker: &mut Worker, session: &ZkSession, lock: &ZkElection, pl
     };
     let Some(holders) = all else { return };
     let Some(leader) = holders.first() else { return };
-    let node = format!("{}/{}", lock.path(), leader.name);
-    worker.asks_for(&node, || session.attempt_revoke(&node));
+    worker.asks_for(&leader.path, || session.attempt_revoke(&leader.path));
 }

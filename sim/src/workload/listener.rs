@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use zk_mutex_simulated::{self as library, LockLabel, LossReason, WaitOutcome};
+use zk_mutex_simulated::{self as library, LockLabel, LossReason, SessionEvent, WaitOutcome};
 
 use zk_sim_runtime::fail;
 
@@ -74,7 +74,7 @@ impl Listener {
     fn standing(&mut self, lock: &LockLabel, what: &str) -> &mut Standing {
         foreign_code();
         self.is_told(|| format!("{what} of {lock:?}"));
-        self.locks.entry((lock.recipe(), lock.path().to_owned())).or_default()
+        self.locks.entry((lock.recipe, lock.path.clone())).or_default()
     }
 
     /// Changes the account of this lock by `change`, which gives false if the call does not fit the
@@ -129,29 +129,28 @@ impl library::Observer for Listener {
         self.lock(lock, "a loss", |of| take_one(&mut of.holds));
     }
 
-    fn connected(&mut self, _: i64, _: Duration) {
-        self.session(State::None, State::Connected);
-    }
-
-    fn suspended(&mut self) {
-        self.session(State::Connected, State::Suspended);
-    }
-
-    fn reconnected(&mut self) {
-        self.session(State::Suspended, State::Connected);
-    }
-
-    fn session_lost(&mut self, _: LossReason) {
-        foreign_code();
-        // It may be lost in any state.
-        self.is_told(|| "the loss of the session".to_owned());
-        self.state = State::None;
+    fn session_changed(&mut self, event: &SessionEvent) {
+        match event {
+            SessionEvent::Connected { .. } => self.session(State::None, State::Connected),
+            SessionEvent::Suspended => self.session(State::Connected, State::Suspended),
+            SessionEvent::Reconnected => self.session(State::Suspended, State::Connected),
+            SessionEvent::Lost(_) => {
+                foreign_code();
+                // It may be lost in any state.
+                self.is_told(|| "the loss of the session".to_owned());
+                self.state = State::None;
+            }
+            SessionEvent::Closed => self.closed(),
+            other => fail("account", format!("{other:?} is told")),
+        }
     }
 
     fn missed(&mut self, _: u64) {
         self.has_missed = true;
     }
+}
 
+impl Listener {
     fn closed(&mut self) {
         self.is_told(|| "the end".to_owned());
         let is_in_use = self.is_in_use.as_ref().is_some_and(|is| is.load(Ordering::Relaxed));

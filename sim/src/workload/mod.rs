@@ -29,7 +29,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zk_mutex_simulated::observed::{self, Kept};
 use zk_mutex_simulated::{
-    Acl, Contender, Error, OptionalExt, Result, RetryPolicy, WaitStrategy, ZkElection,
+    Acl, Config, Contender, Error, OptionalExt, Result, RetryPolicy, WaitStrategy, ZkElection,
     ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 use zk_sim_runtime::library::{Instant, thread};
@@ -293,19 +293,20 @@ pub fn run(job: &Job, shared: &Shared) {
 /// Connects, and uses the session until it is closed or the run is over.
 fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) {
     let (session, is_told) = loop {
-        let mut builder =
-            ZkSession::builder(job.connect_string.as_str()).session_timeout(job.session_timeout);
-        builder = builder.leader_serves(job.leader_serves);
+        let mut config = Config::new(job.connect_string.as_str())
+            .session_timeout(job.session_timeout)
+            .leader_serves(job.leader_serves);
         if let Some(tick) = job.server_tick {
-            builder = builder.server_tick(tick);
+            config = config.server_tick(tick);
         }
         if let Some(max_elapsed) = job.max_elapsed {
-            builder = builder.retry_policy(RetryPolicy { max_elapsed, ..RetryPolicy::default() });
+            config = config.retry_policy(RetryPolicy { max_elapsed, ..RetryPolicy::default() });
         }
         if job.asks_in_vain {
             // Credentials that give the session no identity of its own.
-            builder = builder.auth("ip", "");
+            config = config.auth("ip", "");
         }
+        let mut builder = ZkSession::builder(config);
         let mut is_told = None;
         if job.is_observed {
             let (listener, is_closed) = Listener::new(shared.observer.clone(), is_closed.cloned());
@@ -424,8 +425,8 @@ fn turn(worker: &mut Worker, session: &ZkSession, locks: &[Lock], which: usize) 
     worker.uses(Some(which));
     let place = worker.places()[which].clone();
     match &locks[which] {
-        Lock::Mutex(lock) => mutex::turn(worker, lock, &place),
-        Lock::ReadWrite(lock) => rwlock::turn(worker, lock, &place),
+        Lock::Mutex(lock) => mutex::turn(worker, session, lock, &place),
+        Lock::ReadWrite(lock) => rwlock::turn(worker, session, lock, &place),
         Lock::Semaphore(lock) => semaphore::turn(worker, session, lock, &place),
         Lock::SemaphoreMutex(lock) => semaphore::mutex_turn(worker, lock, &place),
         Lock::Exclusive(lock) => exclusive::turn(worker, lock, &place),

@@ -1,17 +1,17 @@
 //! A `ZkMutex`: nested guards and revocation requests.
 
-use zk_mutex_simulated::{Error, Held, ZkMutex, ZkMutexGuard};
+use zk_mutex_simulated::{Error, Held, ZkMutex, ZkMutexGuard, ZkSession};
 
 use super::calls;
 use super::worker::Worker;
 use super::{Place, Recipe};
 use crate::observer::{Listed, Wish};
 
-pub(super) fn turn(worker: &mut Worker, lock: &ZkMutex, place: &Place) {
+pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkMutex, place: &Place) {
     // A lock that is kept for long is asked for more often: others have to leave it alone meanwhile.
     let is_kept = matches!(place.recipe, Recipe::Mutex { keep, .. } if keep > worker.step() * 12);
     if worker.one_in(if is_kept { 2 } else { 12 }) {
-        return ask_for_it(worker, lock, place);
+        return ask_for_it(worker, session, lock, place);
     }
     let never = |_: &Error| false;
     let Some(guard) = worker.ask(&[(place, Wish::Alone)], never, |wait| calls::mutex(lock, wait))
@@ -48,11 +48,10 @@ fn nested(worker: &mut Worker, lock: &ZkMutex, guard: &Held) -> Option<ZkMutexGu
 }
 
 /// Requests the revocation of some contender, which is most often the holder.
-fn ask_for_it(worker: &mut Worker, lock: &ZkMutex, place: &Place) {
+fn ask_for_it(worker: &mut Worker, session: &ZkSession, lock: &ZkMutex, place: &Place) {
     let all = worker.lists(place, Listed::Contenders, || lock.contenders());
     let Some(contenders) = all else { return };
     let which = if worker.rng.bool() { 0 } else { worker.rng.usize(..8) };
     let Some(contender) = contenders.get(which) else { return };
-    let node = format!("{}/{}", lock.path(), contender.name);
-    worker.asks_for(&node, || lock.attempt_revoke(contender));
+    worker.asks_for(&contender.path, || session.attempt_revoke(&contender.path));
 }

@@ -1,15 +1,15 @@
 //! A `ZkRwLock`: readers, writers, and writers that downgrade.
 
-use zk_mutex_simulated::{Error, ZkReadGuard, ZkRwLock, ZkWriteGuard};
+use zk_mutex_simulated::{Error, ZkReadGuard, ZkRwLock, ZkSession, ZkWriteGuard};
 
 use super::Place;
 use super::calls::{self, Wait};
 use super::worker::Worker;
 use crate::observer::{Listed, Wish};
 
-pub(super) fn turn(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
+pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkRwLock, place: &Place) {
     match worker.rng.u32(..12) {
-        0 => ask_for_it(worker, lock, place),
+        0 => ask_for_it(worker, session, lock, place),
         1..7 => read(worker, lock, place),
         _ => write(worker, lock, place),
     }
@@ -84,7 +84,7 @@ fn write(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
 }
 
 /// Requests the revocation of some contender.
-fn ask_for_it(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
+fn ask_for_it(worker: &mut Worker, session: &ZkSession, lock: &ZkRwLock, place: &Place) {
     let all = if worker.rng.bool() {
         worker.lists(place, Listed::Holders, || lock.holders())
     } else {
@@ -92,6 +92,5 @@ fn ask_for_it(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
     };
     let Some(contenders) = all else { return };
     let Some(contender) = contenders.first() else { return };
-    let node = format!("{}/{}", lock.path(), contender.name);
-    worker.asks_for(&node, || lock.attempt_revoke(contender));
+    worker.asks_for(&contender.path, || session.attempt_revoke(&contender.path));
 }

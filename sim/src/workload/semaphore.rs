@@ -42,7 +42,7 @@ pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore,
         // Signals may come until that thread has released it, so they are not checked later.
         return;
     }
-    worker.end(view, permit, ZkPermit::unlock);
+    worker.end(view, permit, ZkPermit::release);
 }
 
 /// Changes the number of permits. A thread that has set it to 0 raises it again: all threads may
@@ -96,8 +96,7 @@ fn ask_for_one(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore, pla
     };
     let Some(holders) = all else { return };
     let Some(holder) = holders.first() else { return };
-    let node = format!("{}/{}", lock.path(), holder.name);
-    worker.asks_for(&node, || session.attempt_revoke(&node));
+    worker.asks_for(&holder.path, || session.attempt_revoke(&holder.path));
 }
 
 pub(super) fn mutex_turn(worker: &mut Worker, lock: &ZkSemaphoreMutex, place: &Place) {

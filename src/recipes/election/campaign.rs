@@ -56,7 +56,7 @@ impl Campaign {
 
     /// Queues until this candidate leads, through outages and lost sessions. `on_blocked(true)` is
     /// called when the server shows that somebody is ahead, and `on_blocked(false)` when this is
-    /// not known any more. `on_trouble` is called with each failure after which it tries again.
+    /// not known any more. `on_retry` is called with each failure after which it tries again.
     ///
     /// Fails only if another attempt cannot help: if it is cancelled, the session is closed, or
     /// access is denied.
@@ -65,7 +65,7 @@ impl Campaign {
         cancel: &CancelToken,
         created_nodes: &CreatedNodes,
         on_blocked: &dyn Fn(bool),
-        on_trouble: &dyn Fn(&Error),
+        on_retry: &dyn Fn(&Error),
     ) -> Result<(HeldTerm, FencingToken)> {
         self.process().check("run", &self.settings.path)?;
         let call = Call::new("campaign");
@@ -74,7 +74,7 @@ impl Campaign {
                 let callbacks = Callbacks {
                     on_id: &|id| created_nodes.add(self.settings.core(), id),
                     on_blocked,
-                    on_trouble,
+                    on_retry,
                     ..Callbacks::NONE
                 };
                 self.stand(&call, Limit::cancelled_by(cancel), tally, &callbacks).map(Some)
@@ -105,7 +105,7 @@ impl Campaign {
                         warn!("election {}: {e}; the candidate tries again", self.settings.path);
                         logged = Some(e.clone());
                     }
-                    (callbacks.on_trouble)(&e);
+                    (callbacks.on_retry)(&e);
                     // An outage ends by itself. After a refusal somebody must change something at
                     // the server, and each attempt makes and deletes a node: so the attempts become
                     // less and less frequent.

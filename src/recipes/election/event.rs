@@ -15,9 +15,9 @@ pub enum ElectionEvent {
     },
     /// The leadership is lost. The candidate queues again by itself.
     Lost(LossReason),
-    /// The candidate cannot stand for election at the moment, and tries again by itself. (An outage
-    /// of ZooKeeper gives no event here. The session has an event for it.)
-    Trouble(Error),
+    /// The candidate could not stand for election, for this reason, and tries again by itself. (An
+    /// outage of ZooKeeper gives no event here. The session has an event for it.)
+    Retrying(Error),
     /// The candidate left, or was dropped. If it led, its leadership has ended. This is the last
     /// event.
     Left,

@@ -17,9 +17,11 @@ use crate::recipes::guard::{Held, Hold};
 /// [`valid_for`](Held::valid_for) says how long the term lasts even if ZooKeeper never answers
 /// again.
 ///
-/// It is only a view. Any thread may have it, its clones show the same term, and if you drop it,
-/// the term goes on. It does not keep the session open. The term ends when its candidate leaves,
-/// when the closure of the runner returns ([`LossReason::Resigned`](crate::LossReason::Resigned)),
+/// It is no guard, because the candidate outlives its terms: it is elected again after a loss, and
+/// several threads of the program may look at one term. So this is only a view. Any thread may have
+/// it, its clones show the same term, and if you drop it, the term goes on. It does not keep the
+/// session open. The candidate is what to keep and to drop. The term ends when its candidate leaves
+/// or is dropped, when the closure of the runner returns ([`LossReason::Resigned`](crate::LossReason::Resigned)),
 /// or when it is lost, as any lock can be. A term that has ended never lasts again. If the same
 /// candidate is elected again, that is another term.
 ///

@@ -95,8 +95,8 @@ use zk_session::CancelToken;
 ///   candidate: use the path for nothing else.
 /// * A candidate of this crate goes on leading while the connection is away for less than the
 ///   lease.
-/// * A leader can be asked to resign, by [`attempt_revoke`](Self::attempt_revoke). This overwrites
-///   its id.
+/// * A leader can be asked to resign, by
+///   [`attempt_revoke`](crate::ZkSession::attempt_revoke). This overwrites its id.
 /// * Curator's `LeaderSelector` uses the nodes of `InterProcessMutex`. To elect a leader together
 ///   with programs that use it, use a [`ZkMutex`](crate::ZkMutex).
 ///
@@ -235,11 +235,6 @@ contender_calls! {
     #[doc(alias = "leader")]
     #[doc(alias = "getLeader")]
     holders;
-
-    /// A leader that lets go resigns. This call overwrites the candidate's id.
-    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) says what follows, and what this
-    /// call returns.
-    attempt_revoke;
 }
 
 impl Recipe for ZkElection {

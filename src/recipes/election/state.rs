@@ -32,7 +32,7 @@ struct Status {
     leadership: Option<Leadership>,
     /// The server has shown somebody ahead.
     is_blocked: bool,
-    trouble: Option<Error>,
+    failure: Option<Error>,
     over: Option<Over>,
 }
 
@@ -87,9 +87,9 @@ impl CandidateState {
                 return Ok(Some(leadership));
             }
             let path = || self.campaign.settings.path.clone();
-            let (is_blocked, trouble) = {
+            let (is_blocked, failure) = {
                 let status = self.status.lock();
-                match (&status.over, &status.trouble) {
+                match (&status.over, &status.failure) {
                     (Some(Over::Left), _) => return Err(Error::Cancelled { path: path() }),
                     (Some(Over::Failed(e)), _) => return Err(e.clone()),
                     // Servers that give no answer which helps are waited for, as servers that are
@@ -99,7 +99,7 @@ impl CandidateState {
                     }
                     (None, _) => {}
                 }
-                (status.is_blocked, status.trouble.clone())
+                (status.is_blocked, status.failure.clone())
             };
             if limit.is_cancelled() {
                 return Err(Error::Cancelled { path: path() });
@@ -119,7 +119,7 @@ impl CandidateState {
             }
             let is_tried = mode == Mode::Try && (call.is_contended() || !is_up);
             if is_tried || limit.is_past() {
-                return match trouble {
+                return match failure {
                     Some(e) if is_up && !call.is_contended() => Err(e),
                     _ => end_of_time(call, core, &path(), || false).map(|()| None),
                 };
@@ -129,7 +129,7 @@ impl CandidateState {
             } else {
                 let unavailable = |cause| Error::Unavailable { op: call.op, path: path(), cause };
                 let look_at = core.outage_limit(call.begun()).map_err(unavailable)?;
-                let spent = trouble.and_then(|e| Some((core.spent_at(call.begun())?, e)));
+                let spent = failure.and_then(|e| Some((core.spent_at(call.begun())?, e)));
                 if let Some((_, e)) = spent.as_ref().filter(|(spent, _)| Instant::now() >= *spent) {
                     return Err(e.clone());
                 }
@@ -161,19 +161,19 @@ impl CandidateState {
         let on_blocked = |is_blocked| {
             self.change(|status| {
                 status.is_blocked = is_blocked;
-                status.trouble = None;
+                status.failure = None;
             });
         };
-        let on_trouble = |e: &Error| {
+        let on_retry = |e: &Error| {
             let mut is_new = false;
-            self.change(|status| is_new = status.trouble.replace(e.clone()).as_ref() != Some(e));
+            self.change(|status| is_new = status.failure.replace(e.clone()).as_ref() != Some(e));
             if is_new {
-                self.events.publish(ElectionEvent::Trouble(e.clone()));
+                self.events.publish(ElectionEvent::Retrying(e.clone()));
             }
         };
         loop {
             let (term, token) =
-                self.campaign.elect(&self.left, &self.created_nodes, &on_blocked, &on_trouble)?;
+                self.campaign.elect(&self.left, &self.created_nodes, &on_blocked, &on_retry)?;
             if self.left.is_cancelled() {
                 return Ok(());
             }

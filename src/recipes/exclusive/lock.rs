@@ -74,7 +74,7 @@ impl ExclusiveHandle {
             match generation.synced_read(path, false, &Limit::NONE) {
                 Ok(mut node) => {
                     node.data = nonce::split(&node.data).1.to_vec();
-                    Ok(vec![Contender::of(NODE, false, 0, node)])
+                    Ok(vec![Contender::of(core.shown(path), false, node)])
                 }
                 Err(CallError::NoNode) => Ok(Vec::new()),
                 Err(e) => Err(e),

@@ -104,7 +104,8 @@ pub struct ZkExclusiveLock {
 guard! {
     /// A hold of a [`ZkExclusiveLock`]. The lock is released when the guard is dropped, on any
     /// thread: it may be sent to another thread.
-    ZkExclusiveGuard, unused: "the ZkExclusiveLock will immediately unlock"
+    ZkExclusiveGuard, ends by #[doc(alias = "release")] unlock,
+    unused: "the ZkExclusiveLock will immediately unlock"
 }
 
 lock_at_a_path! {

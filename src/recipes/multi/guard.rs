@@ -5,11 +5,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use crate::error::{Error, LossReason, Result};
+use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
 use crate::recipes::guard::{Held, StaysOnItsThread};
 use zk_session::LostSignal;
-use zk_session::world::Instant;
 
 /// A hold of a [`ZkMultiLock`](crate::ZkMultiLock): of all its members together. All of them are
 /// released when the guard is dropped, the last taken first.
@@ -87,24 +86,10 @@ impl ZkMultiGuard {
         self.lost.clone()
     }
 
-    /// The reason of the first loss, if a member was lost.
-    pub fn lost_reason(&self) -> Option<LossReason> {
-        self.is_held(); // finds a lease that has just ended
-        self.lost.reason()
-    }
-
     /// How long all members stay held even if ZooKeeper never answers again; zero if one is lost.
     /// See [`Held::valid_for`].
     pub fn valid_for(&self) -> Duration {
         self.holds.iter().map(|(_, held)| held.valid_for()).min().unwrap_or_default()
-    }
-
-    /// Until when all members stay held even if ZooKeeper never answers again; `None` if one is
-    /// lost. See [`Held::valid_until`].
-    pub fn valid_until(&self) -> Option<Instant> {
-        let now = Instant::now(); // before the leases are looked at
-        let left = self.valid_for();
-        (!left.is_zero()).then(|| now + left)
     }
 
     /// The tokens of all members, in the order in which the members were given. Give each store the

@@ -91,7 +91,9 @@ use zk_session::world::thread;
 /// * It is re-entrant, and there is no poisoning: a panic releases the lock like any other end of
 ///   the guard's scope.
 /// * A guard can be lost while it lives.
-/// * If a guard is leaked (`std::mem::forget`), the lock stays held until the session is closed.
+/// * If a guard is leaked (`std::mem::forget`), the lock stays held until the session is closed. If
+///   the hold is lost before that, each later call of the same thread gives
+///   [`Error::Lost`](crate::Error::Lost): close the session, and connect another one.
 ///
 /// Source: the lock recipe of the ZooKeeper documentation, as Curator's `InterProcessMutex` has it.
 #[derive(Clone)]
@@ -117,7 +119,8 @@ guard! {
     /// # Ok(())
     /// # }
     /// ```
-    ZkMutexGuard, unused: "the ZkMutex will immediately unlock", _here: StaysOnItsThread
+    ZkMutexGuard, ends by #[doc(alias = "release")] unlock,
+    unused: "the ZkMutex will immediately unlock", _here: StaysOnItsThread
 }
 
 lock_at_a_path! {
@@ -136,7 +139,8 @@ lock_calls! {
     lock
     errors:
     /// * [`Error::Lost`](crate::Error::Lost) when this thread held the lock before and lost it, and
-    ///   its guards still live (see [`clear_lost`](Self::clear_lost) for leaked guards).
+    ///   its guards still live. So the thread cannot go on under a new hold without noticing that
+    ///   others may have held the lock in between.
     ;
 
     /// Takes the lock if it is free. If somebody else has it, the call costs one read behind a
@@ -164,56 +168,11 @@ contender_calls! {
     /// [`contenders`](Self::contenders). The list is empty if nobody holds the lock. Costs a
     /// listing, and a read.
     holders;
-
-    /// Gives the data that the node had before: by default the host and the process id of the
-    /// client that was asked. Gives `None` if the node does not exist any more.
-    ///
-    /// The client that was asked decides what to do, and when. It sends no answer, and nothing
-    /// changes until it releases the lock. If you cannot wait for that, an operator has to end its
-    /// process. The client may also be a Curator program that called `makeRevocable`; other clients
-    /// do not listen.
-    ///
-    /// This call overwrites the node's data, as Curator's `Revoker.attemptRevoke` does. From then
-    /// on [`Contender::data`] is `__REVOKE__`, and this call returns the only copy of the old data.
-    /// (It returns `__REVOKE__` if somebody asked before, and empty data if the node's ACL does not
-    /// let us read.) Any client that may write to the node can ask. A line in the log at level info
-    /// names the client that was asked and the process that asked.
-    ///
-    /// ```no_run
-    /// # fn main() -> zk_mutex::Result<()> {
-    /// use zk_mutex::{ZkMutex, ZkSession};
-    ///
-    /// let session = ZkSession::connect("127.0.0.1:2181")?;
-    /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
-    /// for holder in mutex.holders()? {
-    ///     mutex.attempt_revoke(&holder)?;
-    ///     println!("{holder} was asked to let go"); // h7:4711, session 0x1000002a3c5f0001, for 12 s
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    attempt_revoke;
 }
 
 impl ZkMutex {
     /// Whether the calling thread holds the lock now. A lost hold does not count.
     pub fn is_owned_by_current_thread(&self) -> bool {
         self.way.lock.is_owned_by(thread::current().id())
-    }
-
-    /// Treats this thread's guards on a lost hold as dropped. Returns `false` if it has none. The
-    /// lost node is deleted in the background, as by a drop.
-    ///
-    /// While a thread has a guard on a lost hold, every further call that locks on that thread
-    /// gives [`Error::Lost`](crate::Error::Lost). So the thread cannot go on under a new hold
-    /// without noticing that others may have held the lock in between. But a leaked guard
-    /// ([`std::mem::forget`], a cycle of `Arc`s) is never dropped, so its thread could never lock
-    /// again. In that case make sure that the work under the lost hold has stopped. Then call this
-    /// on the thread that locked (it does nothing for other threads). If such a guard still exists,
-    /// it stays lost, and its drop does nothing.
-    ///
-    /// A leaked guard of a hold that is not lost keeps the lock held, as with [`std::sync::Mutex`].
-    pub fn clear_lost(&self) -> bool {
-        self.way.lock.clear_lost()
     }
 }

@@ -102,7 +102,8 @@ guard! {
     /// # Ok(())
     /// # }
     /// ```
-    ZkReadGuard, unused: "the ZkRwLock will immediately unlock", _here: StaysOnItsThread
+    ZkReadGuard, ends by #[doc(alias = "release")] unlock,
+    unused: "the ZkRwLock will immediately unlock", _here: StaysOnItsThread
 }
 
 guard! {
@@ -121,7 +122,8 @@ guard! {
     /// # Ok(())
     /// # }
     /// ```
-    ZkWriteGuard, unused: "the ZkRwLock will immediately unlock", _here: StaysOnItsThread
+    ZkWriteGuard, ends by #[doc(alias = "release")] unlock,
+    unused: "the ZkRwLock will immediately unlock", _here: StaysOnItsThread
 }
 
 lock_at_a_path! {
@@ -143,7 +145,7 @@ lock_calls! {
     read
     errors:
     /// * [`Error::Lost`](crate::Error::Lost) when this thread held the lock before and lost it, and
-    ///   its guards still live (see [`clear_lost`](Self::clear_lost) for leaked guards).
+    ///   its guards still live.
     /// * [`Error::Server`](crate::Error::Server) when this thread writes and the queue's sequence
     ///   numbers are used up.
     ;
@@ -168,7 +170,7 @@ lock_calls! {
     /// * [`Error::WouldDeadlock`](crate::Error::WouldDeadlock), at once, when this thread reads and
     ///   does not write: it would wait for itself.
     /// * [`Error::Lost`](crate::Error::Lost) when this thread held the lock before and lost it, and
-    ///   its guards still live (see [`clear_lost`](Self::clear_lost) for leaked guards).
+    ///   its guards still live.
     ;
 
     /// Takes the lock to write if it is free. If somebody else has it, the call costs one read
@@ -192,31 +194,9 @@ contender_calls! {
     /// first writer. The list is empty if nobody holds the lock. Costs a listing behind a `sync`,
     /// and a read for each holder.
     holders;
-
-    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) says what follows, and what this
-    /// call returns. Readers that share a node are asked together, and no other reader joins them
-    /// after that.
-    attempt_revoke;
 }
 
 impl ZkRwLock {
-    /// Treats this thread's guards on lost holds, to read and to write, as dropped. Returns `false`
-    /// if it has none. The lost nodes are deleted in the background, as by a drop.
-    ///
-    /// While a thread has a guard on a lost hold, every further call that locks on that thread
-    /// gives [`Error::Lost`](crate::Error::Lost). So the thread cannot go on under a new hold
-    /// without noticing that others may have held the lock in between. But a leaked guard
-    /// ([`std::mem::forget`], a cycle of `Arc`s) is never dropped, so its thread could never lock
-    /// again. In that case make sure that the work under the lost hold has stopped. Then call this
-    /// on the thread that locked (it does nothing for other threads). If such a guard still exists,
-    /// it stays lost, and its drop does nothing.
-    ///
-    /// A leaked guard of a hold that is not lost keeps the lock held, as with
-    /// [`std::sync::RwLock`].
-    pub fn clear_lost(&self) -> bool {
-        self.read.lock.clear_lost()
-    }
-
     /// What the lock has counted in this session for those that read: calls that wait, holds,
     /// losses. Costs nothing. See [`LockStats`](crate::LockStats).
     pub fn read_stats(&self) -> crate::LockStats {

@@ -11,7 +11,7 @@ use crate::queue::name::Kind;
 use crate::queue::request::Mode;
 use crate::queue::snapshot::{Folder, snapshot};
 use crate::queue::tally::{HoldTally, LockStats, LockTally};
-use crate::queue::{Contender, EndBy, HeldNode, Queue, Release, Request, Stop, revoke_contender};
+use crate::queue::{Contender, EndBy, HeldNode, Queue, Release, Request, Stop};
 use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
 use zk_session::Session;
@@ -197,7 +197,7 @@ impl SemaphoreHandle {
         let (core, permits) = (self.settings.core(), &self.shared.permits);
         let folder = Folder { dir: permits.dir(), choose: &all };
         let nodes = snapshot("holders", core, permits.count.path(), &[folder])?.pop();
-        Ok(below(permits::FOLDER, permits.holders(nodes.unwrap_or_default())))
+        Ok(permits.holders(core, nodes.unwrap_or_default()))
     }
 
     /// The holders of permits, and behind them the contenders for the mutex.
@@ -210,25 +210,9 @@ impl SemaphoreHandle {
             Folder { dir: queue.dir(), choose: &waiting },
         ];
         let mut nodes = snapshot("contenders", core, permits.count.path(), &folders)?.into_iter();
-        let mut all = below(permits::FOLDER, permits.holders(nodes.next().unwrap_or_default()));
-        let waiting = queue.ordered(nodes.next().unwrap_or_default(), |_| ());
-        all.extend(below("locks", waiting));
+        let mut all = permits.holders(core, nodes.next().unwrap_or_default());
+        all.extend(queue.ordered(core, nodes.next().unwrap_or_default(), |_| ()));
         Ok(all)
-    }
-
-    /// Asks a contender to let go.
-    pub(super) fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        let core = self.settings.core();
-        let name = &contender.name;
-        if let Some(name) = name.strip_prefix("locks/") {
-            return self.shared.local.queue.revoke(core, name);
-        }
-        let name = name.rsplit_once('/').filter(|(dir, _)| *dir == permits::FOLDER);
-        revoke_contender(
-            core,
-            self.shared.permits.dir(),
-            name.map_or(&contender.name, |(_, name)| name),
-        )
     }
 }
 
@@ -265,12 +249,6 @@ impl Acquire for ManyPermits {
 /// Any child of the permits' folder counts as a permit.
 fn all(children: &[&str]) -> Vec<String> {
     children.iter().map(|child| (*child).to_owned()).collect()
-}
-
-/// Contenders whose nodes are in the folder `dir` below the semaphore's node.
-fn below(dir: &str, mut all: Vec<Contender>) -> Vec<Contender> {
-    all.iter_mut().for_each(|contender| contender.name = format!("{dir}/{}", contender.name));
-    all
 }
 
 /// The held mutex. Its drop releases it, or hands it to the next thread, however the request ended.

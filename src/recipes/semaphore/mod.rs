@@ -129,7 +129,7 @@ guard! {
     /// Several permits are one hold. The hold is valid while all of its permits are, and is lost
     /// when the first of them is lost. The nodes of the other permits stay then, and keep others
     /// out, until this guard is dropped.
-    ZkPermit, unused: "the permit is given back at once"
+    ZkPermit, ends by release, unused: "the permit is given back at once"
 }
 
 impl ZkPermit {
@@ -255,8 +255,8 @@ contender_calls! {
 
     /// All contenders: first the [`holders`](Self::holders), then those that wait, in the order of
     /// the queue. The threads of a session that wait count as one contender. Their
-    /// [names](crate::Contender::name) tell them apart: a permit's begins with `leases/`, and that
-    /// of a contender that waits with `locks/`. Costs two listings behind a `sync`, and a read for
+    /// [paths](crate::Contender::path) tell them apart: a permit's node is in the folder `leases`,
+    /// and that of a contender that waits in `locks`. Costs two listings behind a `sync`, and a read for
     /// each contender.
     contenders;
 
@@ -265,11 +265,6 @@ contender_calls! {
     /// for its permits. Costs a listing behind a `sync`, and a read for each permit.
     #[doc(alias = "getParticipantNodes")]
     holders;
-
-    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) says what follows, and what this
-    /// call returns. Permits that were taken together are one hold: to ask for one of them is to
-    /// ask for all.
-    attempt_revoke;
 }
 
 impl HasGuards for ZkSemaphore {}

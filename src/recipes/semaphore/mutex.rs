@@ -70,7 +70,8 @@ pub struct ZkSemaphoreMutex {
 guard! {
     /// A hold of a [`ZkSemaphoreMutex`]. The lock is released when the guard is dropped, on any
     /// thread: it may be sent to another thread.
-    ZkSemaphoreMutexGuard, unused: "the ZkSemaphoreMutex will immediately unlock"
+    ZkSemaphoreMutexGuard, ends by #[doc(alias = "release")] unlock,
+    unused: "the ZkSemaphoreMutex will immediately unlock"
 }
 
 lock_at_a_path! {
@@ -118,8 +119,4 @@ contender_calls! {
     /// The contender that holds the lock, in any process. The list is empty if nobody holds the
     /// lock. Costs a listing behind a `sync`, and a read for each permit.
     holders;
-
-    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) says what follows, and what this
-    /// call returns.
-    attempt_revoke;
 }

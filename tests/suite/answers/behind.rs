@@ -4,7 +4,7 @@ use crate::support::{
     Direction, Ensemble, OpKind, Proxy, Server, Which,
     contend::until_queue,
     scenarios,
-    scene::{SOON, session, until_empty},
+    scene::{SOON, name, session, until_empty},
 };
 use std::{thread, time::Duration};
 use zk_mutex::{
@@ -140,7 +140,7 @@ fn permits_that_were_given_back_can_be_taken_at_once() {
     let (ours, theirs) = (semaphore(&behind.ours), semaphore(&behind.theirs));
     let permits = ours.acquire_many(2).unwrap();
     assert!(theirs.try_acquire().optional().unwrap().is_none());
-    let give_back = || permits.unlock().unwrap();
+    let give_back = || permits.release().unwrap();
     let taken =
         behind.ask(listing(), give_back, |()| theirs.try_acquire().optional().unwrap().is_some());
     assert!(taken, "a semaphore");
@@ -222,16 +222,16 @@ fn holders_and_contenders_are_those_of_now() {
         joined.wait_leader().unwrap().path().to_owned()
     };
     let (leader, of) = behind.ask(OpKind::GetChildren.on("/elections"), join, |leads| {
-        (theirs.holders().unwrap(), leads.rsplit('/').next().unwrap().to_owned())
+        (theirs.holders().unwrap(), name(leads).to_owned())
     });
-    assert_eq!(leader.iter().map(|leader| leader.name.as_str()).collect::<Vec<_>>(), [of]);
+    assert_eq!(leader.iter().map(|leader| name(&leader.path)).collect::<Vec<_>>(), [of]);
 
     let semaphore = |session| ZkSemaphore::new(session, LIMIT, 2).unwrap();
     let (ours, theirs) = (semaphore(&behind.ours), semaphore(&behind.theirs));
     let permits = ours.acquire_many(2).unwrap();
     assert_eq!(theirs.contenders().unwrap().len(), 2);
     let which = OpKind::GetChildren.on(LEASES);
-    let give_back = || permits.unlock().unwrap();
+    let give_back = || permits.release().unwrap();
     let contenders = behind.ask(which, give_back, |()| theirs.contenders().unwrap());
     assert!(contenders.is_empty(), "{contenders:?}");
 }

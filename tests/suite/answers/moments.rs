@@ -11,7 +11,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
 };
-use zk_mutex::{Contender, Held, ZkMutex, ZkRwLock, ZkSemaphore, ZkSession};
+use zk_mutex::{Contender, ZkMutex, ZkRwLock, ZkSemaphore, ZkSession};
 use zk_test_server::{Matcher, Op, TestServer};
 
 const LOCK: &str = "/locks/orders";
@@ -27,7 +27,7 @@ fn ask_amid<T: Send>(
     question: impl FnOnce() -> T + Send,
     change: impl FnOnce(),
 ) -> T {
-    let held = server.hold_requests(which.session(session.session_id().unwrap()));
+    let held = server.hold_requests(which.session(session.status().session_id.unwrap()));
     thread::scope(|scope| {
         let asking = scope.spawn(question);
         assert!(held.wait(SOON), "the question is at the server");
@@ -37,12 +37,8 @@ fn ask_amid<T: Send>(
     })
 }
 
-fn names(contenders: &[Contender]) -> Vec<&str> {
-    contenders.iter().map(|contender| contender.name.as_str()).collect()
-}
-
-fn name(held: &Held) -> String {
-    held.path().rsplit('/').next().unwrap().to_owned()
+fn paths(contenders: &[Contender]) -> Vec<&str> {
+    contenders.iter().map(|contender| contender.path.as_str()).collect()
 }
 
 /// The holder of the listing goes before its node is read. Somebody holds the lock at each moment
@@ -62,15 +58,15 @@ fn a_lock_that_changes_hands_has_a_holder() {
     };
     let holders = ask_amid(&server, &asker, read(), || asked.holders().unwrap(), change);
     let second = second.unwrap();
-    assert_eq!(names(&holders), [name(&second)]);
+    assert_eq!(paths(&holders), [second.path()]);
 
     // The next holder was listed too.
     thread::scope(|scope| {
         let waiting = spawn_waiting(scope, || {
             let guard = one.lock().unwrap();
-            let name = name(&guard);
+            let path = guard.path().to_owned();
             guard.unlock().unwrap();
-            name
+            path
         });
         let queue = until_queue(&at, LOCK, 2);
         let change = || {
@@ -97,7 +93,7 @@ fn readers_that_are_listed_read_together() {
     };
     let read = Op::GetData.on(LOCK);
     let holders = ask_amid(&server, &asker, read, || asked.holders().unwrap(), change);
-    assert_eq!(names(&holders), [name(&second), name(third.as_ref().unwrap())]);
+    assert_eq!(paths(&holders), [second.path(), third.as_ref().unwrap().path()]);
 }
 
 /// The folder of the leases is listed before that of the waiters, and they change in between.
@@ -122,10 +118,10 @@ fn holders_of_permits_and_waiters_are_of_one_moment() {
         let question = || asked.contenders().unwrap();
         let contenders = ask_amid(&server, &asker, locks, question, change);
         let held = held.unwrap();
-        let first = names(&contenders).first().map(|name| (*name).to_owned());
-        assert_eq!(first, Some(format!("leases/{}", name(&held))), "{contenders:?}");
-        assert!(names(&contenders).last().unwrap().starts_with("locks/"));
-        held.unlock().unwrap();
+        assert_eq!(paths(&contenders).first(), Some(&held.path()), "{contenders:?}");
+        let waits = format!("{LIMIT}/locks/");
+        assert!(paths(&contenders).last().unwrap().starts_with(&waits));
+        held.release().unwrap();
         waiting.unwrap().join().unwrap();
     });
 }
@@ -162,14 +158,14 @@ fn a_long_queue_is_listed_whole() {
     let (_server, at) = start();
     let mut raw = Raw::connect(&at).unwrap();
     raw.mkdirs(LOCK).unwrap();
-    let name = |number: usize| format!("_c_6f8ad2cc-3b5e-4f0c-9a57-{number:012}-lock-{number:010}");
+    let path = |n: usize| format!("{LOCK}/_c_6f8ad2cc-3b5e-4f0c-9a57-{n:012}-lock-{n:010}");
     for number in (0..600).rev() {
-        raw.create(&format!("{LOCK}/{}", name(number)), b"h7:1", EPHEMERAL).unwrap();
+        raw.create(&path(number), b"h7:1", EPHEMERAL).unwrap();
     }
     let asker = session(&at);
     let contenders = ZkMutex::new(&asker, LOCK).unwrap().contenders().unwrap();
-    let expected: Vec<String> = (0..600).map(name).collect();
-    assert_eq!(names(&contenders), expected);
+    let expected: Vec<String> = (0..600).map(path).collect();
+    assert_eq!(paths(&contenders), expected);
     assert!(contenders.iter().all(|one| one.data == b"h7:1" && one.session_id == raw.session_id()));
 }
 

@@ -97,7 +97,7 @@ fn the_client_and_the_locks_are_one_session_at_the_server() {
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     let guard = mutex.lock().unwrap();
     let contender = mutex.contenders().unwrap().remove(0);
-    let id = session.session_id();
+    let id = session.status().session_id;
     assert_eq!(owner(&at, "/host"), id);
     let names = client.get_children(LOCK, false).unwrap();
     assert_eq!(names.len(), 1, "{contender:?}");
@@ -204,7 +204,7 @@ fn every_caller_gets_the_same_client_while_it_lives() {
 fn closing_the_client_ends_neither_locks_nor_ephemeral_nodes() {
     let at = Shared::chroot();
     let session = session(&at);
-    let (id, events) = (session.session_id(), session.subscribe());
+    let (id, events) = (session.status().session_id, session.subscribe());
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     let guard = mutex.lock().unwrap();
     for round in 0..5 {
@@ -223,7 +223,7 @@ fn closing_the_client_ends_neither_locks_nor_ephemeral_nodes() {
         guard.check().unwrap();
     }
     guard.unlock().unwrap();
-    assert_eq!((session.session_id(), events.try_iter().count()), (id, 0));
+    assert_eq!((session.status().session_id, events.try_iter().count()), (id, 0));
 }
 
 fn closing_the_session_ends_the_client() {
@@ -349,7 +349,7 @@ fn a_stuck_client_holds_up_no_lock() {
 fn a_client_whose_thread_dies_is_replaced_and_costs_no_lock() {
     let at = Shared::chroot();
     let session = session(&at);
-    let (id, events) = (session.session_id(), session.subscribe());
+    let (id, events) = (session.status().session_id, session.subscribe());
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     let guard = mutex.lock().unwrap();
     let client = session.client().unwrap();
@@ -368,7 +368,7 @@ fn a_client_whose_thread_dies_is_replaced_and_costs_no_lock() {
     assert_eq!(client.exists("/host", false).map(drop), Err(ZkError::ConnectionLoss));
     drop(client);
     guard.unlock().unwrap();
-    assert_eq!((session.session_id(), events.try_iter().count()), (id, 0));
+    assert_eq!((session.status().session_id, events.try_iter().count()), (id, 0));
     until_empty(&at, LOCK);
 }
 

@@ -288,7 +288,7 @@ fn an_expired_session_is_a_clean_error_and_a_new_client_is_of_the_new_session() 
     make(&client, "/host", CreateMode::Ephemeral);
     let (w, old) = watcher();
     client.exists_w("/later", w).unwrap();
-    let before = stage.session.session_id();
+    let before = stage.session.status().session_id;
     expire(&stage.proxy, &stage.direct);
     until_event(&stage.events, |event| matches!(event, SessionEvent::Connected { .. }));
     for _ in 0..3 {
@@ -302,7 +302,7 @@ fn an_expired_session_is_a_clean_error_and_a_new_client_is_of_the_new_session() 
     make(&new, "/host", CreateMode::Ephemeral);
     make(&new, "/later", CreateMode::Persistent);
     let owner = stage.raw().exists(&stage.full("/host")).unwrap().unwrap().ephemeral_owner;
-    assert_eq!(Some(owner), stage.session.session_id());
+    assert_eq!(Some(owner), stage.session.status().session_id);
     assert_ne!(Some(owner), before);
     assert!(old.try_recv().is_err(), "the old client's watches are gone");
     client.close().unwrap();

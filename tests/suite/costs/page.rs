@@ -25,8 +25,8 @@ use std::{
 };
 use zk_mutex::zk_session::CreateMode;
 use zk_mutex::{
-    Acl, Held, OptionalExt, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMultiLock, ZkMutex,
-    ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    Acl, Config, Held, OptionalExt, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMultiLock,
+    ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 use zk_test_server::Op;
 
@@ -483,7 +483,8 @@ fn a_mutex_costs_what_the_page_says() {
         assert!(near.try_lock().optional().unwrap().is_none())
     });
     let holders = scene.row("`holders()`, held elsewhere", || near.holders().unwrap());
-    scene.row("`attempt_revoke()`", || near.attempt_revoke(&holders[0]).unwrap().unwrap());
+    let session = scene.near.clone();
+    scene.row("`attempt_revoke()`", || session.attempt_revoke(&holders[0].path).unwrap().unwrap());
     held.unlock().unwrap();
     let held = far.lock().unwrap();
     thread::scope(|scope| {
@@ -595,11 +596,11 @@ fn a_semaphore_costs_what_the_page_says() {
     let mut scene = Scene::of("`ZkSemaphore`");
     let near = &ZkSemaphore::new(&scene.near, LOCK, 3).unwrap();
     let far = &ZkSemaphore::new(&scene.far, LOCK, 3).unwrap();
-    far.acquire().unwrap().unlock().unwrap(); // makes the folders
+    far.acquire().unwrap().release().unwrap(); // makes the folders
     near.permits().unwrap(); // its first use
     let permit = scene.row("`acquire()`, free", || near.acquire().unwrap());
     scene.until_watched(&permit);
-    scene.row("`unlock()`", || permit.unlock().unwrap());
+    scene.row("`unlock()`", || permit.release().unwrap());
     let permits = scene.row("`acquire_many(3)`, free", || near.acquire_many(3).unwrap());
     scene.until_leases_watched(3);
     scene.row("drop of three permits", || drop(permits));
@@ -607,7 +608,7 @@ fn a_semaphore_costs_what_the_page_says() {
     let permit =
         scene.row("`try_acquire()`, free", || near.try_acquire().optional().unwrap().unwrap());
     scene.until_watched(&permit);
-    permit.unlock().unwrap();
+    permit.release().unwrap();
     let held = (far.acquire().unwrap(), far.acquire_many(2).unwrap());
     scene.row("`try_acquire()`, all held elsewhere", || {
         assert!(near.try_acquire().optional().unwrap().is_none())
@@ -874,11 +875,12 @@ fn the_upkeep_of_a_session_costs_what_the_page_says() {
         .iter()
         .map(|row| {
             let proxy = Proxy::start(server.address());
-            let session = ZkSession::builder(proxy.connect_string())
-                .session_timeout(T)
-                .leader_serves(!row[0].contains("leader_serves(false)"))
-                .connect()
-                .unwrap();
+            let session = ZkSession::connect(
+                Config::new(proxy.connect_string())
+                    .session_timeout(T)
+                    .leader_serves(!row[0].contains("leader_serves(false)")),
+            )
+            .unwrap();
             let path = format!("/locks/{}", row[0].len());
             let mutex = ZkMutex::new(&session, &path).unwrap();
             let guard = row[0].starts_with("it holds locks").then(|| mutex.lock().unwrap());

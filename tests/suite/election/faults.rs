@@ -10,7 +10,8 @@ use crate::{
         raw::{EPHEMERAL, PERSISTENT},
         scenarios,
         scene::{
-            SOON, queue, session_of, until_empty, until_event, until_node_watched, until_state,
+            SOON, name, queue, session_of, until_empty, until_event, until_node_watched,
+            until_state,
         },
         until,
     },
@@ -23,8 +24,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Cause, ElectionEvent, Error, LossReason, OptionalExt, RetryPolicy, SessionEvent, SessionState,
-    ZkCandidate, ZkMutex, ZkSession,
+    Cause, Config, ElectionEvent, Error, LossReason, OptionalExt, RetryPolicy, SessionEvent,
+    SessionState, ZkCandidate, ZkMutex, ZkSession,
 };
 use zk_test_server::{Op, TestServer};
 
@@ -33,10 +34,6 @@ const NODE: &str = "-latch-";
 /// Long enough to see that something does not come.
 const A_WHILE: Duration = Duration::from_millis(300);
 const SLACK: Duration = Duration::from_millis(1500);
-
-fn name(path: &str) -> &str {
-    path.rsplit_once('/').unwrap().1
-}
 
 /// From now on the server does not answer.
 fn go_away(server: &TestServer) {
@@ -51,7 +48,7 @@ fn eager(at: &str) -> ZkSession {
         cap: Duration::from_millis(20),
         ..RetryPolicy::default()
     };
-    ZkSession::builder(at).retry_policy(policy).connect().unwrap()
+    ZkSession::connect(Config::new(at).retry_policy(policy)).unwrap()
 }
 
 /// Waits until so many nodes exist and exactly one of the candidates leads.
@@ -155,7 +152,7 @@ fn leaving_without_having_been_connected_is_quick_and_leaves_nothing() {
 fn leaving_in_an_outage_says_so_and_the_node_goes() {
     let (server, at) = start();
     let session = session_of(&at, Duration::from_secs(12));
-    let id = session.session_id();
+    let id = session.status().session_id;
     let [first, second] = [(); 2].map(|()| join(&at, &election(&session)));
     let leadership = leads(&first);
     go_away(&server);
@@ -163,7 +160,7 @@ fn leaving_in_an_outage_says_so_and_the_node_goes() {
     let begun = Instant::now();
     let said = first.leave();
     assert!(matches!(said, Err(Error::Unavailable { op: "leave", .. })), "{said:?}");
-    assert!(at_best(begun) < session.timeout() / 6 + SLACK);
+    assert!(at_best(begun) < session.status().timeout / 6 + SLACK);
     assert!(
         !first.is_leader() && !leadership.is_held(),
         "the candidate has left although the call failed"
@@ -173,14 +170,19 @@ fn leaving_in_an_outage_says_so_and_the_node_goes() {
     assert_eq!(queue(&at, PATH).len(), 1);
     drop(second);
     until_empty(&at, PATH);
-    assert_eq!(session.session_id(), id, "the session is the same, so the nodes were deleted");
+    assert_eq!(
+        session.status().session_id,
+        id,
+        "the session is the same, so the nodes were deleted"
+    );
 }
 
 fn outage_that_outlasts_the_retry_policy_ends_the_wait_and_not_the_candidacy() {
     let (server, at) = start();
     let proxy = Proxy::start(server.address());
     let policy = RetryPolicy { max_elapsed: Duration::from_secs(1), ..RetryPolicy::default() };
-    let ours = ZkSession::builder(proxy.connect_string()).retry_policy(policy).connect().unwrap();
+    let ours =
+        ZkSession::connect(Config::new(proxy.connect_string()).retry_policy(policy)).unwrap();
     let theirs = session(&at);
     let [first, second] = [&theirs, &ours].map(|session| join(&at, &election(session)));
     leads(&first);
@@ -213,7 +215,7 @@ fn look_of_a_waiting_candidate_whose_answer_is_lost_is_made_again() {
     leads(&first);
     let nodes = until_queue(&at, PATH, 2);
     until_node_watched(&at, &format!("{PATH}/{}", nodes[0]));
-    let lost = || ours.stats().connections_lost;
+    let lost = || ours.status().stats.connections_lost;
     let before = lost();
     server.drop_reply(Op::GetChildren.on(PATH));
     let said =
@@ -230,7 +232,7 @@ fn flapping_connections_make_no_second_leader() {
     const CUTS: usize = 50;
     let (server, at) = start();
     let sessions = [(); 2].map(|()| eager(&at));
-    let ids = sessions.each_ref().map(ZkSession::session_id);
+    let ids = sessions.each_ref().map(|session| session.status().session_id);
     let (section, terms) = (Section::default(), AtomicUsize::new(0));
     thread::scope(|scope| {
         for runner in 0..RUNNERS {
@@ -259,7 +261,7 @@ fn flapping_connections_make_no_second_leader() {
     assert_eq!(section.counter(), terms.load(SeqCst) * 2);
     until_empty(&at, PATH);
     assert_eq!(
-        sessions.each_ref().map(ZkSession::session_id),
+        sessions.each_ref().map(|session| session.status().session_id),
         ids,
         "the sessions are the same, so they have deleted the nodes"
     );
@@ -273,7 +275,7 @@ fn expired_leader_stands_again_behind_the_next() {
     let first = join(&at, &election(&ours));
     let leadership = leads(&first);
     let candidates = [first, join(&at, &election(&theirs)), join(&at, &election(&ours))];
-    assert!(server.expire_session(ours.session_id().unwrap()));
+    assert!(server.expire_session(ours.status().session_id.unwrap()));
     let next_one = leads(&candidates[1]);
     // The term was ended early, and the leader is notified of that.
     assert!(leadership.lost().wait(SOON).is_some());
@@ -309,7 +311,8 @@ fn node_ahead_that_goes_between_the_listing_and_the_watch_lets_the_next_lead() {
     let (ours, theirs) = (session(&at), session(&at));
     let first = join(&at, &election(&ours));
     let leadership = leads(&first);
-    let watch = Op::GetData.on(name(leadership.path())).session(theirs.session_id().unwrap());
+    let watch =
+        Op::GetData.on(name(leadership.path())).session(theirs.status().session_id.unwrap());
     let held = server.hold_requests(watch);
     let second = election(&theirs).join().unwrap();
     assert!(held.wait(SOON));
@@ -330,7 +333,7 @@ fn reset_races_leave_exactly_one_node_for_each_candidate() {
     for _ in 0..ROUNDS {
         // Resets one candidate, or two whose resets overlap.
         for _ in 0..random.usize(1..3) {
-            let id = sessions[random.usize(..2)].session_id();
+            let id = sessions[random.usize(..2)].status().session_id;
             // A limit for planned faults, so that the candidates still make progress.
             let may_plan = server.pending_faults() < 3;
             match random.usize(..8) {
@@ -363,7 +366,7 @@ fn reset_races_leave_exactly_one_node_for_each_candidate() {
 fn candidate_that_leaves_while_its_create_is_unanswered_leaves_no_node() {
     let (server, at) = start();
     let session = session_of(&at, Duration::from_secs(9));
-    let (election, id) = (election(&session), session.session_id());
+    let (election, id) = (election(&session), session.status().session_id);
     drop(election.join().unwrap()); // makes the path
     until_empty(&at, PATH);
     for fault in [TestServer::drop_reply, TestServer::drop_request, TestServer::silence_reply] {
@@ -395,7 +398,11 @@ fn candidate_that_leaves_while_its_create_is_unanswered_leaves_no_node() {
     until_empty(&at, PATH);
     thread::sleep(A_WHILE); // a node that was made late would stay
     assert_eq!(queue(&at, PATH), Vec::<String>::new());
-    assert_eq!(session.session_id(), id, "the session is the same, so it has deleted the node");
+    assert_eq!(
+        session.status().session_id,
+        id,
+        "the session is the same, so it has deleted the node"
+    );
 }
 
 fn candidate_that_leaves_waits_for_no_other_locks_node() {
@@ -443,8 +450,8 @@ fn candidate_that_the_server_answers_with_an_error_tries_on() {
     let candidate = election(&session).join().unwrap();
     let said = candidate.wait_leader().map(drop);
     assert!(matches!(said, Err(Error::Server { .. })), "{said:?}");
-    assert_eq!(next(candidate.events()), ElectionEvent::Trouble(said.unwrap_err()));
-    thread::sleep(session.timeout() / 4); // time for another try
+    assert_eq!(next(candidate.events()), ElectionEvent::Retrying(said.unwrap_err()));
+    thread::sleep(session.status().timeout / 4); // time for another try
     assert!(candidate.events().is_empty(), "each error is reported once");
     raw.delete(parent).unwrap();
     raw.create(parent, b"", PERSISTENT).unwrap();
@@ -459,14 +466,14 @@ fn candidate_whose_creates_are_not_answered_says_so_and_tries_on() {
     let policy = RetryPolicy { max_elapsed: Duration::from_secs(1), ..RetryPolicy::default() };
     let timeout = Duration::from_secs(4);
     let session =
-        ZkSession::builder(&at).session_timeout(timeout).retry_policy(policy).connect().unwrap();
+        ZkSession::connect(Config::new(&at).session_timeout(timeout).retry_policy(policy)).unwrap();
     let unanswered = server.hold_requests(Op::Create.on(NODE));
     let candidate = election(&session).join().unwrap();
     let said = next(candidate.events());
     assert!(
         matches!(
             said,
-            ElectionEvent::Trouble(Error::Unavailable { cause: Cause::NoProgress(_), .. })
+            ElectionEvent::Retrying(Error::Unavailable { cause: Cause::NoProgress(_), .. })
         ),
         "{said:?}"
     );
@@ -488,17 +495,17 @@ fn loss_between_the_election_and_the_call_is_never_seen() {
             raw(at).delete(&node).unwrap();
             // The event of the deletion comes before this answer.
             drop(ZkMutex::new(session, "/locks/other").unwrap().lock().unwrap());
-            assert_eq!(session.state(), SessionState::Connected);
+            assert_eq!(session.status().state, SessionState::Connected);
         },
         |server, session, _| {
             let events = session.subscribe();
-            assert!(server.expire_session(session.session_id().unwrap()));
+            assert!(server.expire_session(session.status().session_id.unwrap()));
             // The term lasts until its client is notified, which takes another connection.
             until_event(&events, |event| matches!(event, SessionEvent::Lost(_)));
         },
         |server, session, _| {
             server.black_hole(true);
-            thread::sleep(session.timeout() * 23 / 24); // past the lease
+            thread::sleep(session.status().timeout * 23 / 24); // past the lease
             server.black_hole(false);
         },
     ];
@@ -547,7 +554,7 @@ fn leader_that_is_expired_while_the_call_runs_is_notified_and_queues_again() {
         });
         let first = told.recv_timeout(SOON).unwrap();
         let other = join(&at, &election(&theirs));
-        assert!(server.expire_session(ours.session_id().unwrap()));
+        assert!(server.expire_session(ours.status().session_id.unwrap()));
         let theirs = leads(&other).fencing_token();
         until_queue(&at, PATH, 2);
         assert!(
@@ -567,7 +574,7 @@ fn candidates_node_is_swept_when_the_reply_to_its_create_is_lost() {
     let at = Shared::chroot();
     let (proxy, through) = proxied(&at);
     let session = session(&through);
-    let (election, id) = (election(&session), session.session_id());
+    let (election, id) = (election(&session), session.status().session_id);
     drop(election.join().unwrap());
     until_empty(&at, PATH);
     proxy.drop_reply(OpKind::Create.on(NODE));
@@ -579,7 +586,7 @@ fn candidates_node_is_swept_when_the_reply_to_its_create_is_lost() {
     });
     candidate.leave().unwrap();
     assert_eq!(queue(&at, PATH), Vec::<String>::new());
-    assert_eq!(session.session_id(), id);
+    assert_eq!(session.status().session_id, id);
 }
 
 scenarios![

@@ -6,7 +6,7 @@ use crate::support::{
     process::{Process, child},
     raw::EPHEMERAL_SEQUENTIAL,
     scenarios,
-    scene::{SOON, full_path, queue, session_of, until_empty},
+    scene::{SOON, full_path, name, queue, session_of, until_empty},
     until,
 };
 use crossbeam_channel::{Receiver, unbounded};
@@ -58,10 +58,6 @@ pub fn next(events: &Receiver<ElectionEvent>) -> ElectionEvent {
     events.recv_timeout(SOON).expect("an event of the election")
 }
 
-fn name(path: &str) -> &str {
-    path.rsplit_once('/').unwrap().1
-}
-
 /// The ids of the candidates, in the order of the queue.
 fn ids(election: &ZkElection) -> Vec<String> {
     let id = |candidate: zk_mutex::Contender| String::from_utf8(candidate.data).unwrap();
@@ -92,12 +88,12 @@ fn candidates_lead_in_the_order_in_which_they_joined() {
         assert_eq!(ids, (place..4).map(|n| format!("number {n}")).collect::<Vec<_>>());
         let leader = election.holders().unwrap().remove(0);
         assert_eq!((leader.data, leader.reads), (ids[0].clone().into_bytes(), false));
-        assert_eq!(Some(leader.session_id), sessions[place % 2].session_id());
-        assert_eq!(leader.name, name(leadership.path()));
+        assert_eq!(Some(leader.session_id), sessions[place % 2].status().session_id);
+        assert_eq!(leader.path, leadership.path());
         assert!(
-            leader.name.starts_with("_c_") && leader.name.contains("-latch-"),
+            name(&leader.path).starts_with("_c_") && leader.path.contains("-latch-"),
             "{}",
-            leader.name
+            leader.path
         );
         let czxid = stat(&at, leadership.path()).unwrap().czxid;
         assert_eq!(token.zxid(), czxid, "the token has the czxid of its node");
@@ -215,7 +211,7 @@ fn candidates_that_are_dropped_leave_wherever_they_stand() {
         election.join().unwrap().leave().unwrap();
         assert_eq!(queue(&at, PATH), Vec::<String>::new());
     }
-    assert_eq!(session.state(), SessionState::Connected);
+    assert_eq!(session.status().state, SessionState::Connected);
 }
 
 fn leaving_ends_the_waits_of_other_threads() {
@@ -417,7 +413,7 @@ fn wiped_path_is_made_again_and_one_leads() {
         });
         let leader = election(&sessions[0]).holders().unwrap().remove(0);
         let leading = candidates.iter().find_map(ZkCandidate::leadership).unwrap();
-        assert_eq!(name(leading.path()), leader.name);
+        assert_eq!(leading.path(), leader.path);
     }
     drop(candidates);
     until_empty(&at, PATH);
@@ -442,7 +438,7 @@ fn foreign_latches_are_respected_and_respect_ours() {
     curator.delete(&theirs).unwrap();
     leads(&candidate);
     // The foreign latch has its id in the node's data.
-    let ours = format!("{PATH}/{}", election.holders().unwrap().remove(0).name);
+    let ours = election.holders().unwrap().remove(0).path;
     assert_eq!(curator.get_data(&full_path(&at, &ours)).unwrap().0, b"ours");
     candidate.leave().unwrap();
     assert_eq!(ids(&election), ["java"]);
@@ -489,7 +485,7 @@ fn next_one_leads_though_the_first_went_while_the_next_was_away() {
     leads(&first);
     proxy.refuse(true);
     proxy.cut();
-    until("an outage", SOON, || (theirs.state() == SessionState::Suspended).then_some(()));
+    until("an outage", SOON, || (theirs.status().state == SessionState::Suspended).then_some(()));
     first.leave().unwrap();
     let begun = Instant::now();
     let said = second.wait_leader_timeout(A_WHILE).optional().map(drop);

@@ -37,7 +37,7 @@ fn lock(session: &ZkSession) -> ZkExclusiveLock {
 }
 
 fn id(session: &ZkSession) -> i64 {
-    session.session_id().unwrap()
+    session.status().session_id.unwrap()
 }
 
 /// Two sessions, each with the lock, whose folder exists.
@@ -180,7 +180,7 @@ fn node_of_ours_that_is_on_its_way_out_is_waited_for_and_is_no_contention() {
     let mut raw = raw(&at);
     raw.set_acl(LOCK, NO_DELETE).unwrap();
     assert!(matches!(guard.unlock(), Err(Error::NoAuth { op: "unlock", .. })));
-    let limit = sessions[0].timeout() / 6;
+    let limit = sessions[0].status().timeout / 6;
     for _ in 0..2 {
         let begun = Instant::now();
         let said = mine.try_lock().optional().map(drop);
@@ -330,7 +330,7 @@ fn unlock_without_an_answer_says_so_and_the_node_goes() {
     let begun = Instant::now();
     let said = guard.unlock();
     assert!(matches!(said, Err(Error::Unavailable { op: "unlock", .. })), "{said:?}");
-    assert!(at_best(begun) < ours.timeout() / 6 + SLACK);
+    assert!(at_best(begun) < ours.status().timeout / 6 + SLACK);
     server.black_hole(false);
     until_empty(&at, LOCK);
     assert!(mine.lock_timeout(SOON).optional().unwrap().is_some());
@@ -580,7 +580,7 @@ fn hold_that_outlived_its_lease_keeps_others_out_until_it_is_dropped() {
     let (server, at) = start();
     let (ours, theirs) = (session_of(&at, Duration::from_secs(6)), session(&at));
     let (mine, other) = (lock(&ours), lock(&theirs));
-    let session = ours.session_id();
+    let session = ours.status().session_id;
     let guard = mine.lock().unwrap();
     let lost = guard.lost();
     until_renewed(&ours);
@@ -589,7 +589,7 @@ fn hold_that_outlived_its_lease_keeps_others_out_until_it_is_dropped() {
     assert_eq!(lost.reason(), Some(LossReason::LeaseExpired));
     drop(held);
     until_state(&ours, SessionState::Connected);
-    assert_eq!(ours.session_id(), session, "resumed");
+    assert_eq!(ours.status().session_id, session, "resumed");
     assert!(!guard.is_held() && stat(&at, NODE).is_some());
     // The first hold has ended: another thread's call reads the node and finds it.
     for lock in [&mine, &other] {
@@ -630,7 +630,7 @@ fn try_lock_and_timeouts_end_in_time_in_a_black_hole() {
     let mine = lock(&ours);
     mine.lock().unwrap().unlock().unwrap();
     server.black_hole(true);
-    let limit = ours.timeout() / 6;
+    let limit = ours.status().timeout / 6;
     for _ in 0..2 {
         for (said, limit) in [
             (

@@ -15,7 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Acl, CancelToken, Error, LossReason, OptionalExt, Wait, ZkExclusiveLock, ZkMutex, ZkSession,
+    Acl, CancelToken, Config, Error, LossReason, OptionalExt, Wait, ZkExclusiveLock, ZkMutex,
+    ZkSession,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -182,7 +183,7 @@ fn node_names_its_owner_and_missing_parents_are_made() {
         let guard = lock.lock().unwrap();
         assert_eq!((guard.path(), lock.path()), (NODE, LOCK), "without the chroot");
         let node = stat(&at, NODE).expect("below the chroot");
-        assert_eq!(Some(node.ephemeral_owner), session.session_id());
+        assert_eq!(Some(node.ephemeral_owner), session.status().session_id);
         assert_eq!(guard.fencing_token().zxid(), node.czxid);
         let (data, _) = Raw::connect(&at).unwrap().get_data(&full_path(&at, NODE)).unwrap();
         let (nonce, rest) = data.split_at(37);
@@ -204,7 +205,7 @@ fn holder_is_shown_and_waiters_are_not() {
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || second.lock().unwrap().fencing_token());
         let holder = second.holders().unwrap().pop().expect("the lock is held");
-        assert_eq!(Some(holder.session_id), ours.session_id());
+        assert_eq!(Some(holder.session_id), ours.status().session_id);
         assert!(String::from_utf8(holder.data).unwrap().ends_with(&format!(":{}", process::id())));
         let token = guard.fencing_token();
         guard.unlock().unwrap();
@@ -239,7 +240,7 @@ fn another_clients_node_keeps_us_out_until_it_goes() {
 
 fn acl_is_on_node_and_parents() {
     let at = Shared::chroot();
-    let ours = ZkSession::builder(&at).auth("digest", "service:secret").connect().unwrap();
+    let ours = ZkSession::connect(Config::new(&at).auth("digest", "service:secret")).unwrap();
     let lock = ZkExclusiveLock::builder(&ours, LOCK).acl(Acl::CreatorAll).build().unwrap();
     let refused = ZkExclusiveLock::new(&ours, LOCK).map(drop);
     assert!(matches!(refused, Err(Error::InvalidConfig { .. })), "with another ACL: {refused:?}");

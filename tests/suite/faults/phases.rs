@@ -60,7 +60,7 @@ impl Stage {
         let victim = session_of(&through, timeout);
         let bystander = session_of(&clean, timeout);
         let events = victim.subscribe();
-        let id = victim.session_id().unwrap();
+        let id = victim.status().session_id.unwrap();
         Stage { recipe, victim, events, bystander, proxy, clean, id, fault, server }
     }
 
@@ -139,18 +139,18 @@ impl Stage {
             "{seen:?}"
         );
         assert_eq!(self.proxy.plans(), 0, "the fault was injected");
-        assert_eq!(self.victim.session_id() == Some(self.id), self.fault != Expiry);
+        assert_eq!(self.victim.status().session_id == Some(self.id), self.fault != Expiry);
         // A restarted server accepts some connections that it never answers; the session tries
         // again after a while.
         until("the bystander is back", SOON * 2, || {
-            (self.bystander.state() == SessionState::Connected).then_some(())
+            (self.bystander.status().state == SessionState::Connected).then_some(())
         });
     }
 
     /// Checks that the queue is empty though both sessions live, and that both can lock again.
     fn end(self) {
         until_empty(&self.clean, PATH);
-        let id = self.victim.session_id();
+        let id = self.victim.status().session_id;
         assert_eq!(
             id == Some(self.id),
             self.fault != Expiry,
@@ -160,9 +160,9 @@ impl Stage {
             lock.lock().unwrap().unlock().unwrap();
         }
         until_empty(&self.clean, PATH);
-        assert_eq!(self.victim.session_id(), id);
+        assert_eq!(self.victim.status().session_id, id);
         assert_eq!(
-            (self.victim.state(), self.bystander.state()),
+            (self.victim.status().state, self.bystander.status().state),
             (SessionState::Connected, SessionState::Connected)
         );
     }
@@ -410,7 +410,7 @@ fn creating(recipe: Recipe, fault: Fault) {
                 (stage.queue() == [name.as_str()]).then_some(())
             });
             until("the bystander is back", SOON * 2, || {
-                (stage.bystander.state() == SessionState::Connected).then_some(())
+                (stage.bystander.status().state == SessionState::Connected).then_some(())
             });
             assert!(stage.rival().try_lock().optional().unwrap().is_none());
             guard.unlock().unwrap();
@@ -491,7 +491,7 @@ fn unlock_that_gets_no_answer_says_so_and_the_node_goes(recipe: Recipe) {
         matches!(said, Err(Error::Unavailable { op, .. }) if op == recipe.ops()[1]),
         "{said:?}"
     );
-    assert!(at_best(start) < stage.victim.timeout() / 6 + Duration::from_millis(1500));
+    assert!(at_best(start) < stage.victim.status().timeout / 6 + Duration::from_millis(1500));
     stage.proxy.black_hole(false);
     until_empty(&stage.clean, PATH);
     stage.end();

@@ -4,7 +4,7 @@ use crate::support::{
     Raw, Server, Shared,
     process::{Process, child},
     scenarios,
-    scene::{SOON, builder, queue, session, session_of, until_empty},
+    scene::{SOON, config, queue, session, session_of, until_empty},
     until,
 };
 use std::{
@@ -14,7 +14,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{LossReason, OptionalExt, ZkMutex};
+use zk_mutex::{LossReason, OptionalExt, ZkMutex, ZkSession};
 
 const PATH: &str = "/locks/orders";
 
@@ -23,7 +23,7 @@ fn lock_of_a_thread_that_panics_is_released() {
     let (mine, theirs) = (session(&at), session(&at));
     let (mutex, other) =
         (Arc::new(ZkMutex::new(&mine, PATH).unwrap()), ZkMutex::new(&theirs, PATH).unwrap());
-    let id = mine.session_id();
+    let id = mine.status().session_id;
     let panics = {
         let mutex = Arc::clone(&mutex);
         thread::spawn(move || {
@@ -43,7 +43,7 @@ fn lock_of_a_thread_that_panics_is_released() {
     assert!(other.lock_timeout(SOON).optional().unwrap().is_some());
     assert!(mutex.lock().unwrap().is_held());
     until_empty(&at, PATH);
-    assert_eq!(mine.session_id(), id);
+    assert_eq!(mine.status().session_id, id);
 }
 
 /// The child's part: holds the lock until it is killed, and reports whether the hold stood when it
@@ -125,9 +125,10 @@ fn process_stopped_past_its_session_wakes_without_the_lock() {
 /// session's id before and after, the number of sections and the number of lost holds.
 fn count(address: &str) {
     let (file, stop) = (env::var("COUNTER").unwrap(), env::var("STOP").unwrap());
-    let session = builder(address).session_timeout(Duration::from_secs(40)).connect().unwrap();
+    let session =
+        ZkSession::connect(config(address).session_timeout(Duration::from_secs(40))).unwrap();
     let mutex = ZkMutex::new(&session, PATH).unwrap();
-    let before = session.session_id();
+    let before = session.status().session_id;
     println!("ready");
     let (sections, lost) = thread::scope(|scope| {
         let work = || {
@@ -148,7 +149,7 @@ fn count(address: &str) {
             .map(|thread| thread.join().unwrap())
             .fold((0, 0), |(s, l), (a, b)| (s + a, l + b))
     });
-    assert_eq!(session.session_id(), before, "the same session");
+    assert_eq!(session.status().session_id, before, "the same session");
     session.close().unwrap();
     println!("{sections} {lost}");
 }

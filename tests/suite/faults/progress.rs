@@ -4,7 +4,7 @@ use crate::support::{
     On, Recipe, Server, Test, Variant,
     contend::spawn_waiting,
     recipe::{over_recipes, rows},
-    scene::{SOON, builder, until_empty, until_event},
+    scene::{SOON, config, until_empty, until_event},
 };
 use std::{
     thread,
@@ -19,11 +19,12 @@ const MAX_ELAPSED: Duration = Duration::from_secs(2);
 
 fn start() -> (Server, ZkSession) {
     let server = Server::embedded().start();
-    let session = builder(server.connect_string())
-        .session_timeout(Duration::from_secs(6))
-        .retry_policy(RetryPolicy { max_elapsed: MAX_ELAPSED, ..RetryPolicy::default() })
-        .connect()
-        .unwrap();
+    let session = ZkSession::connect(
+        config(server.connect_string())
+            .session_timeout(Duration::from_secs(6))
+            .retry_policy(RetryPolicy { max_elapsed: MAX_ELAPSED, ..RetryPolicy::default() }),
+    )
+    .unwrap();
     (server, session)
 }
 
@@ -68,7 +69,7 @@ fn lock_gives_up_where_its_listings_are_never_answered(recipe: Recipe) {
 fn waiter_in_its_place_waits_on_beyond_the_policy(recipe: Recipe) {
     let (server, session) = start();
     let at = server.connect_string();
-    let others = builder(&at).session_timeout(SOON * 2).connect().unwrap();
+    let others = ZkSession::connect(config(&at).session_timeout(SOON * 2)).unwrap();
     let (lock, theirs) = (recipe.make(&session, PATH), recipe.rival().make(&others, PATH));
     let guard = theirs.lock().unwrap();
     let events = session.subscribe();
@@ -92,7 +93,7 @@ fn waiter_in_its_place_waits_on_beyond_the_policy(recipe: Recipe) {
 fn waiter_whose_servers_go_away_for_good_ends_by_the_policy(recipe: Recipe) {
     let (server, session) = start();
     let at = server.connect_string();
-    let others = builder(&at).session_timeout(SOON * 2).connect().unwrap();
+    let others = ZkSession::connect(config(&at).session_timeout(SOON * 2)).unwrap();
     let (lock, theirs) = (recipe.make(&session, PATH), recipe.rival().make(&others, PATH));
     let guard = theirs.lock().unwrap();
     thread::scope(|scope| {

@@ -10,7 +10,7 @@ use crate::support::{
     control,
     embedded::start,
     scenarios,
-    scene::{SOON, builder, until_empty, until_state},
+    scene::{SOON, config, until_empty, until_state},
 };
 use parking_lot::Mutex;
 use std::{
@@ -229,7 +229,7 @@ fn inject(server: &TestServer, random: &mut fastrand::Rng, sessions: &[ZkSession
             server.black_hole(false);
         }
         18 if expires => {
-            let id = sessions[random.usize(..sessions.len())].session_id();
+            let id = sessions[random.usize(..sessions.len())].status().session_id;
             if let Some(id) = id {
                 server.expire_session(id); // the session may be lost already
             }
@@ -250,9 +250,10 @@ fn play(expires: bool) {
         cap: Duration::from_millis(50),
         ..RetryPolicy::default()
     };
-    let connect = |_| builder(&*at).session_timeout(T).retry_policy(policy).connect().unwrap();
+    let connect =
+        |_| ZkSession::connect(config(&*at).session_timeout(T).retry_policy(policy)).unwrap();
     let sessions: Vec<_> = (0..SESSIONS).map(connect).collect();
-    let ids: Vec<_> = sessions.iter().map(ZkSession::session_id).collect();
+    let ids: Vec<_> = sessions.iter().map(|session| session.status().session_id).collect();
     let locks: Vec<_> = sessions.iter().map(Locks::new).collect();
     let world = World { is_checked: !expires, ..World::default() };
     thread::scope(|scope| {
@@ -293,7 +294,7 @@ fn play(expires: bool) {
     assert!(former.iter().all(|signal| signal.reason().is_none()), "lost after the release");
     sessions.iter().for_each(|session| until_state(session, SessionState::Connected));
     PATHS.iter().for_each(|path| until_empty(&at, path));
-    let now: Vec<_> = sessions.iter().map(ZkSession::session_id).collect();
+    let now: Vec<_> = sessions.iter().map(|session| session.status().session_id).collect();
     assert!(expires || now == ids, "no session was lost: {now:?} after {ids:?}");
     for locks in &locks {
         drop((locks.mutex.lock().unwrap(), locks.rw.write().unwrap(), locks.one.lock().unwrap()));

@@ -6,7 +6,7 @@ use crate::support::{
     control::assert_in_time,
     recipe::{Lock, Row, over_recipes, rows},
     scene::{
-        SOON, builder, full_path, nodes, queue, session, session_of, until_empty, until_event,
+        SOON, config, full_path, nodes, queue, session, session_of, until_empty, until_event,
         until_state,
     },
     until,
@@ -69,11 +69,11 @@ impl Stage {
 
     /// Checks that all requests are executed and nothing is left, while the session lives.
     fn end(self) {
-        let id = self.session.session_id();
+        let id = self.session.status().session_id;
         until_state(&self.session, SessionState::Connected);
         self.lock.lock().unwrap().unlock().unwrap();
         until_empty(&self.at, PATH);
-        assert_eq!(self.session.session_id(), id);
+        assert_eq!(self.session.status().session_id, id);
     }
 }
 
@@ -87,10 +87,7 @@ fn timeout_of_zero_asks_once(recipe: Recipe) {
     let before = nodes(&stage.at, PATH);
     stage.proxy.clear();
     let zero = Wait::timeout(Duration::ZERO);
-    let later = Instant::now() + SOON * 6;
-    for wait in
-        [&zero, &zero.clone().or_until(later), &zero.clone().cancelled_by(&CancelToken::new())]
-    {
+    for wait in [&zero, &zero.clone().cancelled_by(&CancelToken::new())] {
         let said = stage.lock.lock_with(wait.clone()).map(drop);
         assert_eq!(said, Err(Error::WouldBlock { path: PATH.into() }), "{wait:?}");
     }
@@ -104,10 +101,8 @@ fn timeout_of_zero_asks_once(recipe: Recipe) {
         assert_eq!(stage.proxy.count(recipe.own(OpKind::Create)), 0, "and no node was made");
     }
     held.unlock().unwrap();
-    for wait in [&zero, &zero.clone().or_until(later)] {
-        assert!(stage.lock.lock_with(wait.clone()).unwrap().is_held(), "{wait:?}");
-        until_empty(&stage.at, PATH);
-    }
+    assert!(stage.lock.lock_with(zero.clone()).unwrap().is_held());
+    until_empty(&stage.at, PATH);
     let cancelled = CancelToken::new();
     cancelled.cancel();
     let said = stage.lock.lock_with(zero.cancelled_by(&cancelled)).optional().map(drop);
@@ -115,7 +110,7 @@ fn timeout_of_zero_asks_once(recipe: Recipe) {
     stage.end();
 }
 
-/// The wait ends by the first of the three.
+/// The wait ends by its timeout or its deadline, or by its token before.
 fn wait_ends_by_its_timeout_its_deadline_or_its_token(recipe: Recipe) {
     const LONG: Duration = Duration::from_secs(60);
     let stage = Stage::new(recipe);
@@ -124,16 +119,14 @@ fn wait_ends_by_its_timeout_its_deadline_or_its_token(recipe: Recipe) {
     let (wait, token) = (Duration::from_millis(400), CancelToken::new());
     for by_deadline in [false, true] {
         let start = Instant::now();
-        let (timeout, deadline) =
-            if by_deadline { (LONG, start + wait) } else { (wait, start + LONG) };
-        let all = Wait::timeout(timeout).or_until(deadline).cancelled_by(&token);
-        let said = stage.lock.lock_with(all).map(drop);
+        let end = if by_deadline { Wait::until(start + wait) } else { Wait::timeout(wait) };
+        let said = stage.lock.lock_with(end.cancelled_by(&token)).map(drop);
         assert_eq!(said, Err(Error::TimedOut { path: PATH.into() }));
         assert_lasted(start, wait..wait + SLACK);
     }
     thread::scope(|scope| {
-        let all = Wait::timeout(LONG).or_until(Instant::now() + LONG).cancelled_by(&token);
-        let waiter = scope.spawn(|| stage.lock.lock_with(all).optional().map(drop));
+        let wait_long = Wait::timeout(LONG).cancelled_by(&token);
+        let waiter = scope.spawn(|| stage.lock.lock_with(wait_long).optional().map(drop));
         thread::sleep(wait);
         token.cancel();
         assert_eq!(waiter.join().unwrap(), Err(Error::Cancelled { path: PATH.into() }));
@@ -141,8 +134,8 @@ fn wait_ends_by_its_timeout_its_deadline_or_its_token(recipe: Recipe) {
     assert!(held.is_held());
     held.unlock().unwrap();
     // A token that is not cancelled and a late deadline do not end the wait.
-    let all = Wait::timeout(LONG).or_until(Instant::now() + LONG).cancelled_by(&CancelToken::new());
-    assert!(stage.lock.lock_with(all).unwrap().is_held());
+    let late = Wait::until(Instant::now() + LONG).cancelled_by(&CancelToken::new());
+    assert!(stage.lock.lock_with(late).unwrap().is_held());
     stage.end();
 }
 
@@ -209,7 +202,7 @@ fn node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock(recipe:
     let stage = Stage::new(recipe);
     let swallowed = stage.proxy.on_reply(OpKind::Create.on(recipe.mark()), SOON);
     stage.proxy.silence_reply(OpKind::Create.on(recipe.mark()));
-    let id = stage.session.session_id();
+    let id = stage.session.status().session_id;
     thread::scope(|scope| {
         let locker = scope.spawn(|| {
             let guard = stage.lock.lock().unwrap();
@@ -229,7 +222,7 @@ fn node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock(recipe:
         assert!(!name.contains(orphan_id));
         unlocked.unwrap();
     });
-    assert_eq!(stage.session.session_id(), id, "the same session has deleted the node");
+    assert_eq!(stage.session.status().session_id, id, "the same session has deleted the node");
     stage.end();
 }
 
@@ -447,11 +440,12 @@ fn lock_in_a_long_outage_is_an_error_after_the_time_of_the_call(recipe: Recipe) 
     let at = Shared::chroot();
     let (host, chroot) = at.split_once('/').unwrap();
     let proxy = Proxy::start(host.parse().unwrap());
-    let session = builder(format!("{}/{chroot}", proxy.connect_string()))
-        .session_timeout(SOON)
-        .retry_policy(RetryPolicy { max_elapsed: POLICY, ..RetryPolicy::default() })
-        .connect()
-        .unwrap();
+    let session = ZkSession::connect(
+        config(format!("{}/{chroot}", proxy.connect_string()))
+            .session_timeout(SOON)
+            .retry_policy(RetryPolicy { max_elapsed: POLICY, ..RetryPolicy::default() }),
+    )
+    .unwrap();
     let lock = recipe.make(&session, PATH);
     lock.lock().unwrap().unlock().unwrap();
     proxy.refuse(true);

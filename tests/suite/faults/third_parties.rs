@@ -582,7 +582,7 @@ fn node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed(recipe: Recipe
     thread::scope(|scope| {
         let waiter = contend(scope, &lock, &inside);
         until("it waits", SOON, || recipe.waits(&proxy).then_some(()));
-        let id = session.session_id();
+        let id = session.status().session_id;
         proxy.refuse(true);
         proxy.cut();
         until_state(&session, SessionState::Suspended);
@@ -590,7 +590,7 @@ fn node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed(recipe: Recipe
         waiter.still_waits();
         proxy.refuse(false);
         waiter.granted();
-        assert_eq!(session.session_id(), id);
+        assert_eq!(session.status().session_id, id);
         waiter.release();
     });
     folder.end();

@@ -54,7 +54,7 @@ fn a_holder_is_notified_of_a_request_and_releases_when_it_decides_to() {
     let (asked, clone) = (guard.revoke_requested(), guard.revoke_requested());
     does_not_come(&asked);
     let contender = other.contenders().unwrap().remove(0);
-    assert!(other.attempt_revoke(&contender).unwrap().is_some());
+    assert!(theirs.attempt_revoke(&contender.path).unwrap().is_some());
     comes(&asked);
     comes(&clone);
     comes(&guard.revoke_requested());
@@ -70,8 +70,7 @@ fn a_holder_is_notified_of_a_request_and_releases_when_it_decides_to() {
     guard.unlock().unwrap();
     let next = other.lock_timeout(SOON).optional().unwrap().unwrap();
     does_not_come(&next.revoke_requested());
-    assert!(other.attempt_revoke(&contender).unwrap().is_none(), "the node is deleted");
-    assert!(theirs.attempt_revoke(&format!("{LOCK}/{}", contender.name)).unwrap().is_none());
+    assert!(theirs.attempt_revoke(&contender.path).unwrap().is_none(), "the node is deleted");
     drop(next);
     until_empty(&at, LOCK);
 }
@@ -85,7 +84,10 @@ fn a_revocation_returns_the_former_data_of_the_node() {
     let other = mutex(&theirs);
     let guard = holder.lock().unwrap();
     let contender = other.contenders().unwrap().remove(0);
-    assert_eq!(other.attempt_revoke(&contender).unwrap().as_deref(), Some(&b"billing on h7"[..]));
+    assert_eq!(
+        theirs.attempt_revoke(&contender.path).unwrap().as_deref(),
+        Some(&b"billing on h7"[..])
+    );
     assert_eq!(
         theirs.attempt_revoke(guard.path()).unwrap().as_deref(),
         Some(MESSAGE),
@@ -95,9 +97,9 @@ fn a_revocation_returns_the_former_data_of_the_node() {
     let lock = ZkRwLock::builder(&ours, "/locks/table").data("readers").build().unwrap();
     let reading = lock.read().unwrap();
     let reader = lock.holders().unwrap().remove(0);
-    assert_eq!(lock.attempt_revoke(&reader).unwrap().as_deref(), Some(&b"readers"[..]));
+    assert_eq!(theirs.attempt_revoke(&reader.path).unwrap().as_deref(), Some(&b"readers"[..]));
     reading.unlock().unwrap();
-    assert_eq!(lock.attempt_revoke(&reader).unwrap(), None);
+    assert_eq!(theirs.attempt_revoke(&reader.path).unwrap(), None);
 }
 
 /// The node's ACL lets everybody write to it (and change the ACL), and nobody read it.
@@ -117,11 +119,11 @@ fn the_log_names_the_holder_and_the_requester() {
     let (ours, theirs) = (session(&at), session(&at));
     let holder = ZkMutex::builder(&ours, LOCK).data("billing on h7").build().unwrap();
     let guard = holder.lock().unwrap();
-    let asker = mutex(&theirs);
-    let contender = asker.contenders().unwrap().remove(0);
-    let who = format!("billing on h7, session 0x{:x}, for ", ours.session_id().unwrap());
+    let contender = mutex(&theirs).contenders().unwrap().remove(0);
+    let who = format!("billing on h7, session 0x{:x}, for ", ours.status().session_id.unwrap());
     assert!(contender.to_string().starts_with(&who), "{contender}");
-    let by = format!(":{}, session 0x{:x}", std::process::id(), theirs.session_id().unwrap());
+    let by =
+        format!(":{}, session 0x{:x}", std::process::id(), theirs.status().session_id.unwrap());
     for part in [
         format!("{}: {who}", full_path(&at, guard.path())),
         format!("asked to let go by {}{by}", host()),
@@ -130,7 +132,7 @@ fn the_log_names_the_holder_and_the_requester() {
         let part: &str = part.leak();
         let logs = logged::hold(part);
         thread::scope(|scope| {
-            let asks = scope.spawn(|| asker.attempt_revoke(&contender));
+            let asks = scope.spawn(|| theirs.attempt_revoke(&contender.path));
             assert!(logs.wait(SOON), "the log does not say {part}");
             drop(logs);
             assert!(asks.join().unwrap().unwrap().is_some());
@@ -214,7 +216,7 @@ fn a_request_to_a_waiter_is_reported_once_it_holds() {
                 until_queue(&at, LOCK, 2);
                 thread::sleep(pause);
                 let behind = first.contenders().unwrap().remove(1);
-                assert!(first.attempt_revoke(&behind).unwrap().is_some());
+                assert!(theirs.attempt_revoke(&behind.path).unwrap().is_some());
                 thread::sleep(then);
                 assert!(!held.revoke_requested().is_requested());
                 drop(held);
@@ -244,7 +246,7 @@ fn a_requested_lock_goes_to_others_and_not_to_the_next_thread_here() {
             order.lock().push("here");
             assert!(!guard.revoke_requested().is_requested(), "another node, without a request");
         });
-        assert!(there.attempt_revoke(&there.contenders().unwrap()[0]).unwrap().is_some());
+        assert!(theirs.attempt_revoke(&there.contenders().unwrap()[0].path).unwrap().is_some());
         comes(&asked);
         drop(guard);
         remote.join().unwrap();
@@ -274,14 +276,14 @@ fn readers_that_share_a_node_are_notified_together_and_no_reader_joins_them() {
         );
         let mut readers = other.holders().unwrap();
         assert_eq!(readers.len(), 1);
-        assert!(other.attempt_revoke(&readers.remove(0)).unwrap().is_some());
+        assert!(theirs.attempt_revoke(&readers.remove(0).path).unwrap().is_some());
         comes(&reading.revoke_requested());
         beside.join().unwrap();
         let late = scope.spawn(|| lock.read().unwrap().path().to_owned()).join().unwrap();
         assert_ne!(late, reading.path());
     });
     let writing = lock.write().unwrap();
-    assert!(other.attempt_revoke(&other.holders().unwrap()[0]).unwrap().is_some());
+    assert!(theirs.attempt_revoke(&other.holders().unwrap()[0].path).unwrap().is_some());
     comes(&writing.revoke_requested());
     drop(writing);
     until_empty(&at, LOCK);
@@ -323,7 +325,7 @@ fn a_request_or_its_answer_that_is_lost_is_made_again() {
         } else {
             server.drop_request(Op::SetData);
         }
-        let said = other.attempt_revoke(&contender).unwrap();
+        let said = theirs.attempt_revoke(&contender.path).unwrap();
         assert_eq!(said, Some(contender.data), "and not the data of the first request");
         assert_eq!((server.pending_faults(), server.count(Matcher::from(Op::SetData))), (0, 2));
         comes(&asked);
@@ -342,7 +344,7 @@ fn a_revocation_ends_in_time_and_names_its_obstacle() {
     let node = foreign.create(&name, b"java", EPHEMERAL_SEQUENTIAL).unwrap();
     let contender = other.contenders().unwrap().remove(0);
     foreign.set_acl(&node, 1).unwrap();
-    let said = other.attempt_revoke(&contender);
+    let said = theirs.attempt_revoke(&contender.path);
     assert_eq!(said, Err(Error::NoAuth { op: "attempt_revoke", path: node.clone() }));
     server.black_hole(true);
     for _ in 0..2 {
@@ -355,6 +357,8 @@ fn a_revocation_ends_in_time_and_names_its_obstacle() {
     for path in [
         "/locks/orders",
         "/locks/orders/leases",
+        "/locks/orders/locks/config",
+        "/locks/../_c_x-lock-0000000001",
         "relative",
         "/",
         "/zookeeper/config-lock-0000000001",
@@ -379,64 +383,32 @@ fn a_permit_and_a_leader_are_revoked_by_their_nodes_and_other_nodes_are_not_chan
     assert!(theirs.attempt_revoke(leadership.path()).unwrap().is_some());
     comes(&leadership.revoke_requested());
     assert!(permit.is_held() && leadership.is_held());
-    // A contender of another recipe, whose name belongs to another path.
-    let holder = semaphore.holders().unwrap().remove(0);
-    let said = ZkMutex::new(&theirs, "/limits/downloads/locks").unwrap().attempt_revoke(&holder);
-    assert!(matches!(said, Err(Error::InvalidConfig { .. })), "{said:?}");
 }
 
-fn each_lock_with_a_queue_revokes_its_own_holders() {
+fn the_holders_of_each_lock_with_a_queue_are_asked_by_their_paths() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let [semaphore, other] =
         [&ours, &theirs].map(|s| ZkSemaphore::new(s, "/limits/downloads", 1).unwrap());
     let permit = semaphore.acquire().unwrap();
-    assert!(other.attempt_revoke(&other.holders().unwrap()[0]).unwrap().is_some());
+    assert!(theirs.attempt_revoke(&other.holders().unwrap()[0].path).unwrap().is_some());
     comes(&permit.revoke_requested());
     let [one, other] =
         [&ours, &theirs].map(|s| ZkSemaphoreMutex::new(s, "/limits/upload").unwrap());
     let guard = one.lock().unwrap();
-    assert!(other.attempt_revoke(&other.holders().unwrap()[0]).unwrap().is_some());
+    assert!(theirs.attempt_revoke(&other.holders().unwrap()[0].path).unwrap().is_some());
     comes(&guard.revoke_requested());
     let [election, other] =
         [&ours, &theirs].map(|s| ZkElection::new(s, "/elections/billing").unwrap());
     let candidate = election.join().unwrap();
     let leadership = candidate.wait_leader().unwrap();
-    assert!(other.attempt_revoke(&other.holders().unwrap()[0]).unwrap().is_some());
+    assert!(theirs.attempt_revoke(&other.holders().unwrap()[0].path).unwrap().is_some());
     comes(&leadership.revoke_requested());
     assert!(permit.is_held() && guard.is_held() && leadership.is_held());
 }
 
-fn a_name_of_no_contender_is_refused_alike_by_each_lock() {
-    let at = Shared::chroot();
-    let session = session(&at);
-    let mutex = mutex(&session);
-    let _guard = mutex.lock().unwrap();
-    let rwlock = ZkRwLock::new(&session, "/locks/config").unwrap();
-    let semaphore = ZkSemaphore::new(&session, "/limits/downloads", 1).unwrap();
-    let semaphore_mutex = ZkSemaphoreMutex::new(&session, "/limits/upload").unwrap();
-    let election = ZkElection::new(&session, "/elections/billing").unwrap();
-    let mut contender = mutex.holders().unwrap().remove(0);
-    for name in ["config", "leases/config", "locks/config", "../_c_x-lock-0000000001", ""] {
-        contender.name = name.to_owned();
-        for said in [
-            mutex.attempt_revoke(&contender),
-            rwlock.attempt_revoke(&contender),
-            semaphore.attempt_revoke(&contender),
-            semaphore_mutex.attempt_revoke(&contender),
-            election.attempt_revoke(&contender),
-        ] {
-            assert!(
-                matches!(said, Err(Error::InvalidConfig { what: "contender", .. })),
-                "{name:?}: {said:?}"
-            );
-        }
-    }
-}
-
 scenarios![
-    each_lock_with_a_queue_revokes_its_own_holders,
-    a_name_of_no_contender_is_refused_alike_by_each_lock,
+    the_holders_of_each_lock_with_a_queue_are_asked_by_their_paths,
     a_holder_is_notified_of_a_request_and_releases_when_it_decides_to,
     a_revocation_returns_the_former_data_of_the_node,
     a_holder_is_notified_by_a_client_that_may_write_and_not_read on embedded,

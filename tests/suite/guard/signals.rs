@@ -18,7 +18,7 @@ const PATH: &str = "/locks/orders";
 /// have been set, too.
 #[track_caller]
 fn lose(server: &Server, session: &ZkSession, living: &LostSignal, released: &[&LostSignal]) {
-    assert!(server.embedded_server().expire_session(session.session_id().unwrap()));
+    assert!(server.embedded_server().expire_session(session.status().session_id.unwrap()));
     assert!(living.wait(SOON).is_some());
     assert!(living.reason().is_some());
     for signal in released {
@@ -57,7 +57,7 @@ fn signals_of_a_released_guard_stay_silent_when_the_next_thread_has_its_node() {
         guard.unlock().unwrap(); // a normal release
         let (theirs, asks) = gets.recv().unwrap();
         let holder = mutex.contenders().unwrap().remove(0);
-        assert!(mutex.attempt_revoke(&holder).unwrap().is_some());
+        assert!(session.attempt_revoke(&holder.path).unwrap().is_some());
         assert!(asks.wait(SOON));
         never_asked(&asked);
         lose(&server, &session, &theirs, &[&lost]);
@@ -77,7 +77,7 @@ fn signals_of_a_nested_guard_stay_silent_when_the_outer_one_is_lost() {
     // A nested guard that lives is notified like the outer one.
     let other = mutex.lock().unwrap();
     let other_lost = other.lost();
-    assert!(mutex.attempt_revoke(&mutex.contenders().unwrap()[0]).unwrap().is_some());
+    assert!(session.attempt_revoke(&mutex.contenders().unwrap()[0].path).unwrap().is_some());
     assert!(outer.revoke_requested().wait(SOON));
     never_asked(&asked);
     lose(&server, &session, &outer_lost, &[&lost]);
@@ -100,7 +100,7 @@ fn signals_of_a_reader_that_left_stay_silent_when_the_others_are_lost() {
         });
         leaves.join().unwrap()
     });
-    assert!(lock.attempt_revoke(&lock.holders().unwrap()[0]).unwrap().is_some());
+    assert!(session.attempt_revoke(&lock.holders().unwrap()[0].path).unwrap().is_some());
     assert!(stays.revoke_requested().wait(SOON));
     never_asked(&asked);
     lose(&server, &session, &stays.lost(), &[&lost]);
@@ -125,7 +125,7 @@ fn a_wait_for_the_loss_ends_with_its_reason_or_when_its_time_is_up() {
             }
         });
         assert!(!waits.is_finished() && !selects.is_finished());
-        assert!(server.embedded_server().expire_session(session.session_id().unwrap()));
+        assert!(server.embedded_server().expire_session(session.status().session_id.unwrap()));
         let reason = waits.join().unwrap();
         // The server reports the deleted node before the expired session.
         assert!(
@@ -147,7 +147,7 @@ fn a_wait_for_a_request_ends_with_it_or_when_its_time_is_up() {
     thread::scope(|scope| {
         let waits = spawn_waiting(scope, || asked.wait(Duration::MAX));
         let selects = spawn_waiting(scope, || asked.receiver().recv().is_err());
-        mutex.attempt_revoke(&mutex.contenders().unwrap()[0]).unwrap();
+        session.attempt_revoke(&mutex.contenders().unwrap()[0].path).unwrap();
         assert!(waits.join().unwrap() && selects.join().unwrap());
         assert!(asked.wait(Duration::ZERO));
     });

@@ -79,7 +79,7 @@ fn keep_trying(other: &Lock, session: &ZkSession, stop: &AtomicBool) -> usize {
         let said = other.lock_timeout(limit).optional().map(drop);
         assert!(at_best(start) < limit + SLACK, "{:?}", start.elapsed());
         assert!(matches!(said, Ok(()) | Err(Error::Unavailable { .. })), "{said:?}");
-        let (start, single) = (Instant::now(), session.timeout() / 6);
+        let (start, single) = (Instant::now(), session.status().timeout / 6);
         let said = other.try_lock().optional().map(drop);
         assert!(at_best(start) < single + SLACK, "{:?}", start.elapsed());
         assert!(matches!(said, Ok(()) | Err(Error::Unavailable { .. })), "{said:?}");
@@ -98,7 +98,7 @@ fn outlived(
     fault: impl FnOnce(),
     heal: impl FnOnce(Instant),
 ) {
-    let timeout = victim.timeout();
+    let timeout = victim.status().timeout;
     let (lock, spare) = (recipe.make(victim, PATH), recipe.make(victim, "/locks/other"));
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
@@ -153,7 +153,7 @@ fn black_hole(recipe: Recipe, timeout: Duration) {
     let (host, chroot) = at.split_once('/').unwrap();
     let proxy = Proxy::start(host.parse().unwrap());
     let victim = session_of(&format!("{}/{chroot}", proxy.connect_string()), timeout);
-    assert_eq!(victim.timeout(), timeout);
+    assert_eq!(victim.status().timeout, timeout);
     outlived(
         recipe,
         &format!("black hole, T = {timeout:?}"),
@@ -176,7 +176,7 @@ fn hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed(recipe:
     let timeout = Duration::from_secs(9);
     let victim = session_of(&format!("{}/{chroot}", proxy.connect_string()), timeout);
     let lock = recipe.make(&victim, PATH);
-    let id = victim.session_id();
+    let id = victim.status().session_id;
     let guard = lock.lock().unwrap();
     until_renewed(&victim);
     proxy.refuse(true);
@@ -186,7 +186,7 @@ fn hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed(recipe:
     assert!(at_best(begun) < timeout, "{:?}", begun.elapsed());
     proxy.refuse(false);
     until_state(&victim, SessionState::Connected);
-    assert_eq!(victim.session_id(), id, "the session was resumed");
+    assert_eq!(victim.status().session_id, id, "the session was resumed");
     assert!(!guard.is_held() && guard.lost_reason() == Some(LossReason::LeaseExpired));
     if recipe.is_a_threads() {
         assert!(matches!(
@@ -202,7 +202,7 @@ fn hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed(recipe:
     assert!(other.lock_timeout(SOON).optional().unwrap().is_some());
     assert!(lock.lock().unwrap().is_held());
     until_empty(&at, PATH);
-    assert_eq!(victim.session_id(), id);
+    assert_eq!(victim.status().session_id, id);
 }
 
 // ---- a follower that has lost its leader ----
@@ -219,7 +219,7 @@ fn cut_off_follower(which: usize) {
     let followers = ensemble.followers();
     let (cut_off, leader) = (followers[which], ensemble.leader());
     let victim = session_of(&ensemble.member(cut_off).connect_string(), Duration::from_secs(4));
-    assert_eq!(victim.timeout(), Duration::from_secs(4));
+    assert_eq!(victim.status().timeout, Duration::from_secs(4));
     outlived(
         Recipe::Mutex,
         &format!("follower {cut_off} without its leader {leader}"),
@@ -246,7 +246,7 @@ fn holder_on_the_second_follower_without_its_leader_stops_before_the_next_one_is
 fn holder_that_knows_all_servers_moves_away_from_a_follower_without_its_leader() {
     let ensemble = ensemble();
     let (victim, at) = connected_to_a_follower(&ensemble);
-    let id = victim.session_id();
+    let id = victim.status().session_id;
     let mutex = ZkMutex::new(&victim, PATH).unwrap();
     let guard = mutex.lock().unwrap();
     let leader = ensemble.member(ensemble.leader()).connect_string();
@@ -269,7 +269,7 @@ fn holder_that_knows_all_servers_moves_away_from_a_follower_without_its_leader()
     // So the calls are made until they are answered, and the release goes on without its caller.
     assert!(until("an answer", SOON, || other.try_lock().optional().ok()).is_none());
     until_state(&victim, SessionState::Connected);
-    assert_eq!(victim.session_id(), id);
+    assert_eq!(victim.status().session_id, id);
     drop(guard);
     drop(until("the lock", SOON, || other.lock_timeout(SOON).optional().ok().flatten()));
     until_empty(&leader, PATH);
@@ -280,7 +280,7 @@ fn holder_that_knows_all_servers_moves_away_from_a_follower_without_its_leader()
 fn connected_to_a_follower(ensemble: &Ensemble) -> (ZkSession, usize) {
     until("a session at a follower", Duration::from_secs(30), || {
         let session = session_of(&ensemble.connect_string(), Duration::from_secs(4));
-        let id = format!("0x{:x}", session.session_id()?);
+        let id = format!("0x{:x}", session.status().session_id?);
         let at = ensemble.followers().into_iter().find(|member| {
             ensemble
                 .member(*member)

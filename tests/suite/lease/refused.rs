@@ -43,7 +43,7 @@ fn deny(raw: &mut Raw, dirs: &[&str]) {
 fn until_proven_anew(session: &ZkSession) {
     let begun = Instant::now();
     until("the lease is renewed", T * 3, || {
-        (Instant::now() + session.lease_remaining() > begun + T * 2).then_some(())
+        (Instant::now() + session.status().lease_remaining > begun + T * 2).then_some(())
     });
 }
 
@@ -64,7 +64,7 @@ fn a_lock_that_cannot_be_deleted_waits_for_no_lease_and_costs_the_others_none() 
     deny(&mut raw, &REFUSING);
     for round in 0..2 {
         // While nothing is held, only callers ask for the lease.
-        until("the lease is stale", T, || (session.lease_remaining() < T / 4).then_some(()));
+        until("the lease is stale", T, || (session.status().lease_remaining < T / 4).then_some(()));
         let held = REFUSING.map(|path| mutex(&session, path).lock_timeout(T).optional().unwrap());
         assert!(held.iter().all(Option::is_some), "round {round}");
         let good = mutex(&session, "/locks/good").lock_timeout(T).optional().unwrap().unwrap();

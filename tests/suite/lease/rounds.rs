@@ -14,7 +14,7 @@ use crate::support::{
     contend::Over,
     process::Process,
     raw,
-    scene::{builder, session_of},
+    scene::{config, session_of},
     until,
 };
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
@@ -26,7 +26,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{Held, OptionalExt, ZkMutex, ZkMutexGuard};
+use zk_mutex::{Held, OptionalExt, ZkMutex, ZkMutexGuard, ZkSession};
 
 const CHROOT: &str = "/app";
 /// What other clients make and delete all the time.
@@ -274,13 +274,14 @@ pub fn hold(address: &str) {
     let var = |name: &str| env::var(name).expect("a round sets it");
     let timeout = Duration::from_millis(var("TIMEOUT").parse().unwrap());
     let holder = HOLDERS.iter().find(|(_, name)| *name == var("HOLDER")).unwrap().0;
-    let session = builder(address)
-        .session_timeout(timeout)
-        .connect_timeout(LIMIT)
-        .leader_serves(var("LEADER_SERVES") == "true")
-        .connect()
-        .unwrap();
-    assert_eq!(session.timeout(), timeout);
+    let session = ZkSession::connect(
+        config(address)
+            .session_timeout(timeout)
+            .connect_timeout(LIMIT)
+            .leader_serves(var("LEADER_SERVES") == "true"),
+    )
+    .unwrap();
+    assert_eq!(session.status().timeout, timeout);
     let mutex = ZkMutex::new(&session, &var("LOCK")).unwrap();
     let ready = || println!("ready");
     match holder {

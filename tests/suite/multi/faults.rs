@@ -18,8 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, LossReason, OptionalExt, RetryPolicy, SessionState, ZkMultiLock, ZkMutex, ZkRwLock,
-    ZkSession,
+    Config, Error, LossReason, OptionalExt, RetryPolicy, SessionState, ZkMultiLock, ZkMutex,
+    ZkRwLock, ZkSession,
 };
 use zk_test_server::{Op, TestServer};
 
@@ -52,12 +52,12 @@ fn the_signal_comes_with_the_first_loss() {
         let tokens = guard.fencing_tokens();
         assert!(lost.receiver().try_recv().is_err_and(|e| e.is_empty()));
         let (server, at) = if which == 0 { (&server, &at) } else { (&other_server, &other) };
-        assert!(server.expire_session(sessions[which].session_id().unwrap()));
+        assert!(server.expire_session(sessions[which].status().session_id.unwrap()));
         for lost in [lost, clone] {
             assert!(lost.wait(SOON).is_some());
         }
-        assert!(!guard.is_held() && guard.valid_for().is_zero() && guard.valid_until().is_none());
-        let reason = guard.lost_reason().expect("it is lost");
+        assert!(!guard.is_held() && guard.valid_for().is_zero());
+        let reason = guard.lost().reason().expect("it is lost");
         // The members were given in the order: second ensemble, first ensemble.
         let held: Vec<_> = guard.holds().map(|held| held.is_held()).collect();
         assert_eq!(held, [which == 0, which == 1]);
@@ -89,7 +89,7 @@ fn a_member_lost_while_another_is_waited_for_ends_the_wait() {
             });
             until_queue(&other, A, 2);
             let node = format!("{A}/{}", queue(&at, A)[0]);
-            assert!(server.expire_session(sessions[0].session_id().unwrap()));
+            assert!(server.expire_session(sessions[0].status().session_id.unwrap()));
             let said = waiting.join().unwrap();
             assert!(matches!(&said, Err(Error::Lost { path, .. }) if *path == node), "{said:?}");
         });
@@ -142,8 +142,8 @@ fn a_member_out_of_reach_rolls_the_others_back() {
     let [(_server, at), (gone, other)] = two();
     let timeout = Duration::from_secs(4);
     let policy = RetryPolicy { max_elapsed: Duration::from_secs(1), ..RetryPolicy::default() };
-    let builder = ZkSession::builder(other.as_str()).session_timeout(timeout).retry_policy(policy);
-    let sessions = [session(&at), builder.connect().unwrap()];
+    let config = Config::new(other.as_str()).session_timeout(timeout).retry_policy(policy);
+    let sessions = [session(&at), ZkSession::connect(config).unwrap()];
     let lock = on_both(&sessions);
     lock.lock().unwrap().unlock().unwrap();
     gone.refuse(true);
@@ -279,10 +279,10 @@ fn transfers_stay_exact_while_connections_are_cut() {
         ..RetryPolicy::default()
     };
     let sessions = [(); 3].map(|()| {
-        let builder = ZkSession::builder(at.as_str()).session_timeout(Duration::from_secs(30));
-        builder.retry_policy(eager).connect().unwrap()
+        let config = Config::new(at.as_str()).session_timeout(Duration::from_secs(30));
+        ZkSession::connect(config.retry_policy(eager)).unwrap()
     });
-    let ids = sessions.each_ref().map(ZkSession::session_id);
+    let ids = sessions.each_ref().map(|session| session.status().session_id);
     let (sections, done, passed) =
         ([(); 3].map(|()| Section::default()), AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -318,7 +318,7 @@ fn transfers_stay_exact_while_connections_are_cut() {
         }
     });
     assert_eq!(sections.iter().map(Section::counter).sum::<usize>(), passed.load(SeqCst));
-    assert_eq!(sessions.each_ref().map(ZkSession::session_id), ids);
+    assert_eq!(sessions.each_ref().map(|session| session.status().session_id), ids);
     PATHS.iter().for_each(|path| until_empty(&at, path));
 }
 
@@ -334,7 +334,7 @@ fn a_hold_that_is_handed_on_is_no_more_of_ours() {
         let next = spawn_waiting(scope, || {
             let guard = mutex.lock().unwrap();
             let lost = guard.lost();
-            assert!(server.expire_session(ours.session_id().unwrap()));
+            assert!(server.expire_session(ours.status().session_id.unwrap()));
             assert!(lost.wait(SOON).is_some());
             guard.path().to_owned()
         });

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 use zk_mutex::{
-    Acl, CancelToken, Error, Layout, LockBuilder, OptionalExt, Wait, ZkMutex, ZkMutexGuard,
+    Acl, CancelToken, Config, Error, Layout, LockBuilder, OptionalExt, Wait, ZkMutex, ZkMutexGuard,
     ZkSession,
 };
 
@@ -51,7 +51,7 @@ fn re_entrant_across_two_mutexes_of_one_path_on_one_session() {
 
 fn one_path_with_another_layout_or_acl_is_refused() {
     let at = Shared::chroot();
-    let ours = ZkSession::builder(&at).auth("digest", "service:secret").connect().unwrap();
+    let ours = ZkSession::connect(Config::new(&at).auth("digest", "service:secret")).unwrap();
     let mutex = ZkMutex::new(&ours, LOCK).unwrap();
     let refused = |builder: LockBuilder<ZkMutex>, word: &str| match builder.build() {
         Err(Error::InvalidConfig { reason, .. }) => {

@@ -113,10 +113,11 @@ fn a_lost_session_takes_it_along() {
     let (proxy, ours) = through_a_proxy(&at);
     let mutex = kept(&ours, FOR_EVER);
     let path = mutex.lock().unwrap().path().to_owned();
-    let id = ours.session_id().expect("a session");
+    let id = ours.status().session_id.expect("a session");
     expire(&proxy, &at);
     until("another session", SOON, || {
-        (ours.session_id().is_some_and(|now| now != id) && ours.state() == SessionState::Connected)
+        (ours.status().session_id.is_some_and(|now| now != id)
+            && ours.status().state == SessionState::Connected)
             .then_some(())
     });
     let guard = mutex.lock().unwrap();
@@ -170,10 +171,11 @@ fn its_time_ends_in_the_next_session_too() {
     let (proxy, ours) = through_a_proxy(&at);
     let mutex = kept(&ours, Duration::from_secs(3));
     drop(mutex.lock().unwrap());
-    let id = ours.session_id().expect("a session");
+    let id = ours.status().session_id.expect("a session");
     expire(&proxy, &at); // the timer of the kept lock ends with its session
     until("another session", SOON, || {
-        (ours.session_id().is_some_and(|now| now != id) && ours.state() == SessionState::Connected)
+        (ours.status().session_id.is_some_and(|now| now != id)
+            && ours.status().state == SessionState::Connected)
             .then_some(())
     });
     drop(mutex.lock().unwrap());
@@ -203,7 +205,7 @@ fn a_kept_lock_with_a_revocation_request_is_released() {
     let (mutex, other) = (kept(&ours, FOR_EVER), ZkMutex::new(&theirs, LOCK).unwrap());
     drop(mutex.lock().unwrap());
     let contender = other.contenders().unwrap().remove(0);
-    assert!(other.attempt_revoke(&contender).unwrap().is_some());
+    assert!(theirs.attempt_revoke(&contender.path).unwrap().is_some());
     until_empty(&at, LOCK);
 }
 

@@ -3,7 +3,7 @@ use crate::support::{
     Proxy, Raw, Server, Shared,
     contend::{Section, session, spawn_waiting, stat, until_queue},
     raw, scenarios,
-    scene::{SOON, full_path, queue, until_empty},
+    scene::{SOON, full_path, name, queue, until_empty},
     until,
 };
 use crossbeam_channel::bounded;
@@ -12,7 +12,7 @@ use std::{
     fs, process, thread,
     time::{Duration, SystemTime},
 };
-use zk_mutex::{Acl, Error, OptionalExt, ZkMutex, ZkSession};
+use zk_mutex::{Acl, Config, Error, OptionalExt, ZkMutex, ZkSession};
 
 const LOCK: &str = "/locks/orders";
 
@@ -92,7 +92,7 @@ fn two_clients_hand_over() {
 
 fn persistent_acls_on_node_and_parents() {
     let at = Shared::chroot();
-    let ours = ZkSession::builder(&at).auth("digest", "service:secret").connect().unwrap();
+    let ours = ZkSession::connect(Config::new(&at).auth("digest", "service:secret")).unwrap();
     let mutex = ZkMutex::builder(&ours, LOCK).acl(Acl::CreatorAll).build().unwrap();
     let guard = mutex.lock().unwrap();
 
@@ -142,7 +142,7 @@ fn works_under_a_chroot() {
         );
         assert!(stat(&at, guard.path()).is_some(), "below the chroot");
         let contenders = mutex.contenders().unwrap();
-        assert_eq!(format!("{LOCK}/{}", contenders[0].name), guard.path());
+        assert_eq!(contenders[0].path, guard.path());
         guard.unlock().unwrap();
         until_empty(&at, LOCK);
     }
@@ -220,10 +220,9 @@ fn contenders_shows_the_holder() {
         let names = until_queue(&at, LOCK, 3);
         for mutex in &mutexes {
             let contenders = mutex.contenders().unwrap();
-            assert_eq!(contenders.iter().map(|c| c.name.clone()).collect::<Vec<_>>(), names);
+            assert_eq!(contenders.iter().map(|c| name(&c.path)).collect::<Vec<_>>(), names);
             for ((contender, session), data) in contenders.iter().zip(&sessions).zip(data) {
-                assert_eq!(Some(contender.session_id), session.session_id());
-                assert!(contender.name.ends_with(&format!("-lock-{:010}", contender.sequence)));
+                assert_eq!(Some(contender.session_id), session.status().session_id);
                 assert!(
                     contender.created > before
                         && contender.created < SystemTime::now() + Duration::from_secs(2)
@@ -236,8 +235,7 @@ fn contenders_shows_the_holder() {
                     assert_eq!(contender.data, data.as_bytes());
                 }
             }
-            assert!(contenders.is_sorted_by_key(|c| c.sequence));
-            assert_eq!(format!("{LOCK}/{}", contenders[0].name), guard.path());
+            assert_eq!(contenders[0].path, guard.path());
         }
         drop(guard);
     });

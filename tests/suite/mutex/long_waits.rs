@@ -24,7 +24,7 @@ fn waits_briefly(session: &ZkSession) -> LockBuilder<ZkMutex> {
 }
 
 fn holder(session: &ZkSession) -> String {
-    format!("held by billing on h7, session 0x{:x}, for ", session.session_id().unwrap())
+    format!("held by billing on h7, session 0x{:x}, for ", session.status().session_id.unwrap())
 }
 
 fn long_wait_names_the_holder_and_a_short_one_nobody() {
@@ -106,13 +106,13 @@ fn lock_is_taken_at_once_though_nobody_says_who_held_it() {
             drop(mine.lock().unwrap());
             Instant::now()
         });
-        let list = Matcher::from(Op::GetChildren).session(ours.session_id().unwrap());
+        let list = Matcher::from(Op::GetChildren).session(ours.status().session_id.unwrap());
         let held = server.hold_requests(list);
         until("it asks", SOON, || (held.count() > 0).then_some(()));
         let free = Instant::now();
         guard.unlock().unwrap();
         let taken = waits.join().unwrap() - free;
-        assert!(taken < ours.timeout() / 12, "{taken:?}");
+        assert!(taken < ours.status().timeout / 12, "{taken:?}");
         drop(held);
     });
     assert_eq!(logged(Level::Warn, "waiting for "), Vec::<String>::new());

@@ -5,7 +5,7 @@ use crate::support::{
     logged::logged,
     raw::{EPHEMERAL_SEQUENTIAL, PERSISTENT},
     scenarios,
-    scene::{full_path, queue, until_empty},
+    scene::{full_path, name, queue, until_empty},
 };
 use log::Level;
 use std::thread;
@@ -44,7 +44,8 @@ fn waits_for(kind: &str, layout: Layout) {
         let behind = raw.create(&prefix, b"", EPHEMERAL_SEQUENTIAL).unwrap();
         raw.sync().unwrap();
         assert!(!waiter.is_finished(), "{kind}");
-        let ours: Vec<_> = mutex.contenders().unwrap().into_iter().map(|c| c.name).collect();
+        let ours: Vec<_> =
+            mutex.contenders().unwrap().iter().map(|c| name(&c.path).to_owned()).collect();
         assert_eq!(ours, until_queue(&at, LOCK, 3), "the queue, in its order");
         assert!(!waiter.is_finished(), "{kind}");
         raw.delete(&ahead).unwrap();
@@ -133,10 +134,7 @@ fn junk_in_the_locks_folder_is_ignored_and_left_alone() {
         mutexes[0].try_lock().optional().unwrap().expect("there is no contender").unlock().unwrap();
         let guard = mutexes[0].lock().unwrap();
         let contenders = mutexes[0].contenders().unwrap();
-        assert_eq!(
-            (contenders.len(), format!("{LOCK}/{}", contenders[0].name)),
-            (1, guard.path().to_owned())
-        );
+        assert_eq!((contenders.len(), contenders[0].path.clone()), (1, guard.path().to_owned()));
         thread::scope(|scope| {
             let waiter = scope.spawn(|| mutexes[1].lock().unwrap().unlock());
             until_queue(&at, LOCK, junk.len() + 2);
@@ -200,12 +198,10 @@ fn an_admin_calls_the_nodes_by_each_clients_names() {
         let data = |raw: &mut Raw| raw.get_data(&path).unwrap().0;
         raw.create(&path, b"theirs", PERSISTENT).unwrap();
         let contender = mutex.contenders().unwrap().remove(0);
-        assert_eq!((&contender.name, contender.is_persistent()), (&name, true));
-        assert_eq!(mutex.attempt_revoke(&contender).unwrap(), Some(b"theirs".to_vec()), "{name}");
+        assert_eq!((&contender.path, contender.session_id), (&format!("{LOCK}/{name}"), 0));
+        let asked = session.attempt_revoke(&contender.path).unwrap();
+        assert_eq!(asked, Some(b"theirs".to_vec()), "{name}");
         assert_eq!(data(&mut raw), b"__REVOKE__");
-        raw.set_data(&path, b"again").unwrap();
-        let by_path = session.attempt_revoke(&format!("{LOCK}/{name}")).unwrap();
-        assert_eq!((by_path, data(&mut raw)), (Some(b"again".to_vec()), b"__REVOKE__".to_vec()));
         assert!(mutex.try_lock().optional().unwrap().is_none(), "{name}");
         raw.delete(&path).unwrap();
         assert!(mutex.try_lock().optional().unwrap().is_some(), "{name}");

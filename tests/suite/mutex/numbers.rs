@@ -97,7 +97,7 @@ fn folder_of_an_operator_keeps_its_acl_and_data_when_numbers_get_high() {
     for _ in 0..3 {
         lock.lock().unwrap().unlock().unwrap();
     }
-    let id = ours.session_id().unwrap();
+    let id = ours.status().session_id.unwrap();
     ours.close().unwrap();
     let after = raw.exists(LOCK).unwrap().unwrap();
     assert_eq!((after.czxid, after.aversion), (before.czxid, before.aversion));
@@ -128,10 +128,13 @@ fn contenders_keep_their_order_where_the_numbers_stick() {
         }
         let contenders = mutexes[0].contenders().unwrap();
         let numbers: Vec<i64> =
-            contenders.iter().map(|c| c.sequence - i64::from(i32::MAX)).collect();
+            contenders.iter().map(|c| number_of(&c.path) - i64::from(i32::MAX)).collect();
         assert_eq!(numbers, [-2, -1, 0, 0, 0, 0, 0], "the numbers stick at their end");
         let owners: Vec<_> = contenders.iter().map(|c| Some(c.session_id)).collect();
-        assert_eq!(owners, sessions.iter().map(ZkSession::session_id).collect::<Vec<_>>());
+        assert_eq!(
+            owners,
+            sessions.iter().map(|session| session.status().session_id).collect::<Vec<_>>()
+        );
         assert!(
             mutexes[6].try_lock().optional().is_ok_and(|got| got.is_none()) && order.is_empty()
         );

@@ -154,7 +154,10 @@ fn a_thread_that_only_tries_leaves_no_watch() {
     let tried = mutex(&ours, WaitStrategy::Parent);
     assert!(tried.try_lock().optional().unwrap().is_some());
     until_empty(&at, LOCK);
-    assert_eq!(server.count(Matcher::from(Op::GetChildren).session(ours.session_id().unwrap())), 2);
+    assert_eq!(
+        server.count(Matcher::from(Op::GetChildren).session(ours.status().session_id.unwrap())),
+        2
+    );
     assert!(
         server.requests().iter().all(|request| request.op != Op::GetChildren || !request.watch)
     );

@@ -7,7 +7,7 @@ use crate::{
         contend::{session, spawn_waiting, until_queue},
         embedded::{LOSE, Lose, exists, flap, raw, start},
         scenarios,
-        scene::{SOON, queue, session_of, until_empty, until_event, until_state},
+        scene::{SOON, name, queue, session_of, until_empty, until_event, until_state},
         until,
     },
 };
@@ -22,7 +22,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, LossReason, OptionalExt, RetryPolicy, SessionEvent, SessionState, ZkRwLock, ZkSession,
+    Config, Error, LossReason, OptionalExt, RetryPolicy, SessionEvent, SessionState, ZkRwLock,
+    ZkSession,
 };
 use zk_test_server::Op;
 
@@ -42,10 +43,6 @@ fn sharing(session: &ZkSession) -> ZkRwLock {
     ZkRwLock::builder(session, LOCK).hand_over(Duration::from_secs(60)).build().unwrap()
 }
 
-fn name(path: &str) -> &str {
-    path.rsplit_once('/').unwrap().1
-}
-
 #[track_caller]
 fn until_just(at: &str, mut paths: Vec<&str>) {
     paths = paths.into_iter().map(name).collect();
@@ -63,7 +60,7 @@ fn downgrade_whose_create_or_its_answer_is_lost_leaves_one_read_node() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
     let (lock, other) = (lock(&ours), lock(&theirs));
-    let id = ours.session_id();
+    let id = ours.status().session_id;
     for lose in LOSE {
         let writing = lock.write().unwrap();
         server.clear_log();
@@ -86,7 +83,7 @@ fn downgrade_whose_create_or_its_answer_is_lost_leaves_one_read_node() {
         assert!(other.write_timeout(SOON).optional().unwrap().is_some());
         until_empty(&at, LOCK);
     }
-    assert_eq!(ours.session_id(), id);
+    assert_eq!(ours.status().session_id, id);
 }
 
 fn downgrade_given_up_in_the_middle_leaves_the_write_and_nothing_else() {
@@ -210,7 +207,7 @@ fn downgraded_hold_is_lost_with_its_session() {
     let (lock, other) = (lock(&ours), lock(&theirs));
     let writing = lock.write().unwrap();
     let reading = lock.read().unwrap();
-    assert!(server.expire_session(ours.session_id().unwrap()));
+    assert!(server.expire_session(ours.status().session_id.unwrap()));
     for lost in [writing.lost(), reading.lost()] {
         assert!(lost.wait(SOON).is_some());
     }
@@ -229,7 +226,7 @@ fn readers_that_share_a_node_lose_it_together() {
     const READERS: usize = 5;
     let (server, at) = start();
     let session = session(&at);
-    let (lock, id) = (sharing(&session), session.session_id().unwrap());
+    let (lock, id) = (sharing(&session), session.status().session_id.unwrap());
     let events = session.subscribe();
     let (inside, over) = (AtomicUsize::new(0), Barrier::new(READERS + 1));
     let old = thread::scope(|scope| {
@@ -263,7 +260,7 @@ fn readers_that_share_a_node_lose_it_together() {
         over.wait();
         old
     });
-    assert_ne!(session.session_id(), Some(id));
+    assert_ne!(session.status().session_id, Some(id));
     until_empty(&at, LOCK);
     assert!(!exists(&at, &format!("{LOCK}/{old}")));
 }
@@ -379,10 +376,10 @@ fn flapping_connections_grant_no_other_beside_a_writer() {
         ..RetryPolicy::default()
     };
     let sessions = [(); 2].map(|()| {
-        let builder = ZkSession::builder(at.as_str()).session_timeout(Duration::from_secs(30));
-        builder.retry_policy(eager).connect().unwrap()
+        let config = Config::new(at.as_str()).session_timeout(Duration::from_secs(30));
+        ZkSession::connect(config.retry_policy(eager)).unwrap()
     });
-    let ids = sessions.each_ref().map(ZkSession::session_id);
+    let ids = sessions.each_ref().map(|session| session.status().session_id);
     let (room, calm, rounds) = (Room::default(), AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         for thread in 0..6 {
@@ -423,7 +420,7 @@ fn flapping_connections_grant_no_other_beside_a_writer() {
     assert_eq!(reads + writes, rounds.load(SeqCst));
     until_empty(&at, LOCK);
     assert_eq!(
-        sessions.each_ref().map(ZkSession::session_id),
+        sessions.each_ref().map(|session| session.status().session_id),
         ids,
         "the sessions are the same, so they have deleted the nodes"
     );
@@ -436,7 +433,7 @@ fn readers_and_writers_keep_their_order_over_a_restart() {
     // On a busy machine a server starts slowly, and it must be back within the lease.
     let sessions: Vec<_> = (0..7).map(|_| session_of(&at, Duration::from_secs(36))).collect();
     let locks: Vec<_> = sessions.iter().map(lock).collect();
-    let ids: Vec<_> = sessions.iter().map(ZkSession::session_id).collect();
+    let ids: Vec<_> = sessions.iter().map(|session| session.status().session_id).collect();
     let order = Mutex::new(String::new());
     let writing = locks[0].write().unwrap();
     thread::scope(|scope| {
@@ -464,7 +461,7 @@ fn readers_and_writers_keep_their_order_over_a_restart() {
         server.restart();
         for session in &sessions {
             until("the session is back", SOON * 2, || {
-                (session.state() == SessionState::Connected).then_some(())
+                (session.status().state == SessionState::Connected).then_some(())
             });
         }
         let mut after = (queue(&at, LOCK), before);
@@ -475,7 +472,7 @@ fn readers_and_writers_keep_their_order_over_a_restart() {
         writing.unlock().unwrap();
     });
     assert_eq!(order.into_inner(), "rrwrrw");
-    assert_eq!(sessions.iter().map(ZkSession::session_id).collect::<Vec<_>>(), ids);
+    assert_eq!(sessions.iter().map(|session| session.status().session_id).collect::<Vec<_>>(), ids);
     sessions.iter().for_each(|session| until_state(session, SessionState::Connected));
     until_empty(&at, LOCK);
 }

@@ -155,7 +155,7 @@ fn holders_are_the_readers_and_contenders_are_all() {
                 (all.len(), all.iter().filter(|contender| contender.reads).count()),
                 (28, 20)
             );
-            assert!(all.is_sorted_by_key(|contender| contender.sequence));
+            assert!(all.is_sorted_by_key(|contender| contender.path.rsplit('_').next()));
             assert_eq!(
                 readers.holders().unwrap(),
                 all[..20],

@@ -9,8 +9,8 @@ use crate::{
         process::{Process, child},
         scenarios,
         scene::{
-            SOON, full_path, queue, session_of, until_event, until_node_watched, until_renewed,
-            until_state, until_watched,
+            SOON, full_path, name, queue, session_of, until_event, until_node_watched,
+            until_renewed, until_state, until_watched,
         },
         until,
     },
@@ -22,8 +22,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, LossReason, OptionalExt, RetryPolicy, SessionEvent, SessionState, Wait, ZkPermit,
-    ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    Config, Error, LossReason, OptionalExt, RetryPolicy, SessionEvent, SessionState, Wait,
+    ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 use zk_test_server::Op;
 
@@ -34,10 +34,6 @@ const LOCK: &str = "-lock-";
 const A_WHILE: Duration = Duration::from_millis(300);
 const SLACK: Duration = Duration::from_millis(1500);
 
-fn name(path: &str) -> &str {
-    path.rsplit_once('/').unwrap().1
-}
-
 /// A session that reconnects at once after a cut, so that more faults fit into the time.
 fn eager(at: &str) -> ZkSession {
     let eager = RetryPolicy {
@@ -45,8 +41,8 @@ fn eager(at: &str) -> ZkSession {
         cap: Duration::from_millis(20),
         ..RetryPolicy::default()
     };
-    let builder = ZkSession::builder(at).session_timeout(Duration::from_secs(30));
-    builder.retry_policy(eager).connect().unwrap()
+    let config = Config::new(at).session_timeout(Duration::from_secs(30));
+    ZkSession::connect(config.retry_policy(eager)).unwrap()
 }
 
 /// Waits until exactly these permits have nodes.
@@ -80,7 +76,7 @@ fn lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many() {
     let (server, at) = start();
     let (ours, theirs) = (eager(&at), session(&at));
     let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
-    let id = ours.session_id();
+    let id = ours.status().session_id;
     for lose in LOSE {
         for which in [
             Op::Create.on(LEASE),
@@ -106,15 +102,15 @@ fn lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many() {
             let tried =
                 until("our session answers again", SOON, || one.try_acquire().optional().ok());
             assert!(tried.is_none());
-            theirs.unlock().unwrap();
+            theirs.release().unwrap();
             let permits = one.acquire_many(2).unwrap();
             lose(&server, Op::Delete.on(LEASE).skip(1));
-            permits.unlock().unwrap();
+            permits.release().unwrap();
             until_nothing_left(&at);
             assert_eq!(server.pending_faults(), 0);
         }
     }
-    assert_eq!(ours.session_id(), id, "the session is the same, so it has deleted the node");
+    assert_eq!(ours.status().session_id, id, "the session is the same, so it has deleted the node");
 }
 
 /// Permits are free, and another thread of this process is ahead, whose request has no answer yet.
@@ -177,7 +173,7 @@ fn session_that_expires_between_two_of_many_gets_all_in_the_next() {
     let (server, at) = start();
     let ours = session(&at);
     let semaphore = semaphore(&ours, 3);
-    let id = ours.session_id().unwrap();
+    let id = ours.status().session_id.unwrap();
     let held = server.hold_requests(Op::Create.on(LEASE).skip(1));
     thread::scope(|scope| {
         let acquiring = scope.spawn(|| semaphore.acquire_many(3).unwrap());
@@ -187,7 +183,7 @@ fn session_that_expires_between_two_of_many_gets_all_in_the_next() {
         let three = acquiring.join().unwrap();
         assert!(three.is_held());
         until_just(&at, &[&three]);
-        assert!(ours.session_id().is_some_and(|now| now != id));
+        assert!(ours.status().session_id.is_some_and(|now| now != id));
     });
     until_nothing_left(&at);
 }
@@ -277,12 +273,12 @@ fn own_node_that_is_on_its_way_out_takes_no_permit_from_us() {
     let at = Shared::chroot();
     let (ours, theirs) = (session_of(&at, Duration::from_secs(4)), session(&at));
     let (one, other) = (semaphore(&ours, 1), semaphore(&theirs, 1));
-    let (id, permit) = (ours.session_id(), one.acquire().unwrap());
+    let (id, permit) = (ours.status().session_id, one.acquire().unwrap());
     let gone = name(permit.path()).to_owned();
     let mut admin = Raw::connect(&at).unwrap();
     let folder = full_path(&at, LEASES);
     admin.set_acl(&folder, 1 + 4 + 16).unwrap();
-    assert!(matches!(permit.unlock(), Err(Error::NoAuth { .. })));
+    assert!(matches!(permit.release(), Err(Error::NoAuth { .. })));
     assert!(other.try_acquire().optional().unwrap().is_none(), "for others the permit is taken");
     for is_try in [true, false] {
         let again = if is_try {
@@ -294,13 +290,13 @@ fn own_node_that_is_on_its_way_out_takes_no_permit_from_us() {
         .unwrap();
         assert!(again.is_held() && queue(&at, LEASES).contains(&gone));
         assert!(one.try_acquire().optional().unwrap().is_none());
-        assert!(matches!(again.unlock(), Err(Error::NoAuth { .. })));
+        assert!(matches!(again.release(), Err(Error::NoAuth { .. })));
     }
     admin.set_acl(&folder, 31).unwrap();
     assert!(
         other.acquire_timeout(SOON * 2).optional().unwrap().is_some_and(|permit| permit.is_held())
     );
-    assert_eq!(ours.session_id(), id);
+    assert_eq!(ours.status().session_id, id);
     until_nothing_left(&at);
 }
 
@@ -321,7 +317,7 @@ fn of_two_losses_the_first_is_the_reason() {
     let loss = Error::Lost { path: two.path().into(), reason: LossReason::NodeDeleted };
     assert_eq!((lost.reason(), two.lost_reason()), (Some(LossReason::NodeDeleted), lost.reason()));
     assert_eq!(two.check(), Err(loss.clone()));
-    assert_eq!(two.unlock(), Err(loss));
+    assert_eq!(two.release(), Err(loss));
     until_nothing_left(&at);
 }
 
@@ -337,7 +333,7 @@ fn permit_whose_node_is_deleted_is_lost() {
     let loss = Error::Lost { path: gone.path().into(), reason: LossReason::NodeDeleted };
     assert_eq!((gone.check(), stays.check()), (Err(loss.clone()), Ok(())));
     let theirs = other.acquire_timeout(SOON).optional().unwrap().unwrap();
-    assert_eq!(gone.unlock(), Err(loss));
+    assert_eq!(gone.release(), Err(loss));
     assert!(stays.is_held() && theirs.is_held());
     drop((stays, theirs));
     until_nothing_left(&at);
@@ -355,12 +351,12 @@ fn permits_taken_together_are_lost_with_any_of_them_and_asked_for_by_any() {
         assert_eq!((three.permits(), nodes.len(), three.check()), (3, 3, Ok(())));
         let (lost, asked) = (three.lost(), three.revoke_requested());
         for node in &nodes {
-            until_node_watched(&at, &full_path(&at, &format!("{PATH}/{}", node.name)));
+            until_node_watched(&at, &full_path(&at, &node.path));
         }
-        assert!(other.attempt_revoke(&nodes[which]).unwrap().is_some());
+        assert!(theirs.attempt_revoke(&nodes[which].path).unwrap().is_some());
         assert!(asked.wait(SOON));
         assert!(lost.reason().is_none() && three.is_held(), "a revocation request is no loss");
-        raw(&at).delete(&full_path(&at, &format!("{PATH}/{}", nodes[which].name))).unwrap();
+        raw(&at).delete(&full_path(&at, &nodes[which].path)).unwrap();
         assert!(lost.wait(SOON).is_some());
         assert_eq!(three.lost_reason(), Some(LossReason::NodeDeleted));
         assert!(!three.is_held() && three.valid_for().is_zero());
@@ -370,7 +366,7 @@ fn permits_taken_together_are_lost_with_any_of_them_and_asked_for_by_any() {
             other.acquire_many_with(2, Wait::timeout(Duration::ZERO)).optional().unwrap().is_none(),
             "two places are still taken"
         );
-        assert_eq!(three.unlock(), Err(loss));
+        assert_eq!(three.release(), Err(loss));
         assert_eq!(
             other
                 .acquire_many_with(3, Wait::timeout(SOON))
@@ -391,7 +387,8 @@ fn last_permit_that_goes_behind_the_first_count_is_not_given_twice() {
     let (one, other) = (semaphore(&ours, 1), semaphore(&theirs, 1));
     drop(other.acquire().unwrap()); // makes the folders
     until_nothing_left(&at);
-    let held = server.hold_requests(Op::Create.on("-lock-").session(ours.session_id().unwrap()));
+    let held =
+        server.hold_requests(Op::Create.on("-lock-").session(ours.status().session_id.unwrap()));
     thread::scope(|scope| {
         let trying = scope.spawn(|| one.try_acquire().optional().unwrap().map(drop));
         assert!(held.wait(SOON));
@@ -431,7 +428,7 @@ fn waiter_whose_node_is_deleted_behind_the_count_counts_again() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
     let (one, other) = (semaphore(&ours, 1), semaphore(&theirs, 1));
-    let id = theirs.session_id().unwrap();
+    let id = theirs.status().session_id.unwrap();
     for _ in 0..5 {
         let holding = one.acquire().unwrap();
         let known = queue(&at, LEASES);
@@ -439,7 +436,7 @@ fn waiter_whose_node_is_deleted_behind_the_count_counts_again() {
             let waiter = spawn_waiting(scope, || other.acquire().unwrap());
             let own = newcomer(&at, &known);
             let held = server.hold_requests(Op::GetData.on(PATH).session(id));
-            holding.unlock().unwrap();
+            holding.release().unwrap();
             assert!(held.wait(SOON), "the waiter has listed and reads the number");
             delete(&at, LEASES, &own);
             drop(held);
@@ -518,7 +515,7 @@ fn mutex_deleted_under_a_waiter_sends_it_to_the_end_of_the_queue() {
         until_queue(&at, LEASES, 2); // those of the holder and of the second waiter
         thread::sleep(A_WHILE);
         assert!(order.lock().is_empty() && held.is_held());
-        held.unlock().unwrap();
+        held.release().unwrap();
         one.join().unwrap();
         two.join().unwrap();
     });
@@ -544,7 +541,7 @@ fn mutex_deleted_under_a_lone_waiter_is_taken_again_at_once() {
         }
         until_queue(&at, LOCKS, 1);
         assert!(held.is_held() && !waiting.is_finished());
-        held.unlock().unwrap();
+        held.release().unwrap();
         assert_eq!(name(waiting.join().unwrap().path()), own);
     });
     until_nothing_left(&at);
@@ -585,7 +582,7 @@ fn place_lost_in_an_outage_shorter_than_the_session_is_taken_anew() {
     let (proxy, through) = proxied(&at);
     let timeout = Duration::from_secs(9);
     let (away, sessions) = (session_of(&through, timeout), [session(&at), session(&at)]);
-    let id = away.session_id();
+    let id = away.status().session_id;
     let [holder, behind] = [0, 1].map(|i| semaphore(&sessions[i], 1));
     let waiting = semaphore(&away, 1);
     let held = holder.acquire().unwrap();
@@ -608,23 +605,25 @@ fn place_lost_in_an_outage_shorter_than_the_session_is_taken_anew() {
         until_renewed(&away);
         proxy.refuse(true);
         proxy.cut();
-        until("the lease has run out", SOON, || away.lease_remaining().is_zero().then_some(()));
+        until("the lease has run out", SOON, || {
+            away.status().lease_remaining.is_zero().then_some(())
+        });
         assert!(queue(&at, LEASES).contains(&own), "the session and its nodes live");
         proxy.refuse(false);
         until_state(&away, SessionState::Connected);
-        assert_eq!(away.session_id(), id);
+        assert_eq!(away.status().session_id, id);
         until("the second is first", SOON, || {
             let leases = queue(&at, LEASES);
             (leases.len() == 2 && !leases.contains(&own) && queue(&at, LOCKS).len() == 2)
                 .then_some(())
         });
         assert!(held.is_held() && order.lock().is_empty());
-        held.unlock().unwrap();
+        held.release().unwrap();
         one.join().unwrap();
         two.join().unwrap();
     });
     assert_eq!(order.into_inner(), [2, 1]);
-    assert_eq!(away.session_id(), id);
+    assert_eq!(away.status().session_id, id);
     until_nothing_left(&at);
 }
 
@@ -659,7 +658,7 @@ fn expired_session_loses_its_permits_and_waits_on_in_the_next() {
     let (lost, kept) = (one.acquire().unwrap(), other.acquire().unwrap());
     let events = ours.subscribe();
     let signal = lost.lost();
-    let id = ours.session_id().unwrap();
+    let id = ours.status().session_id.unwrap();
     thread::scope(|scope| {
         let first = spawn_waiting(scope, || one.acquire_many(2).unwrap());
         until_queue(&at, LEASES, 4);
@@ -677,7 +676,7 @@ fn expired_session_loses_its_permits_and_waits_on_in_the_next() {
         drop((second, kept));
         assert!(first.join().unwrap().is_held());
     });
-    assert_ne!(ours.session_id(), Some(id));
+    assert_ne!(ours.status().session_id, Some(id));
     until_nothing_left(&at);
 }
 
@@ -686,7 +685,7 @@ fn permits_are_granted_after_an_outage_that_ended_the_session() {
     let (proxy, through) = proxied(&at);
     let (ours, theirs) = (session_of(&through, Duration::from_secs(4)), session(&at));
     let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
-    let id = ours.session_id();
+    let id = ours.status().session_id;
     let lost = one.acquire().unwrap();
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || one.acquire_many(2).unwrap());
@@ -702,7 +701,7 @@ fn permits_are_granted_after_an_outage_that_ended_the_session() {
         drop(both);
         assert!(waiter.join().unwrap().is_held());
     });
-    assert_ne!(ours.session_id(), id);
+    assert_ne!(ours.status().session_id, id);
     drop(lost);
     until_nothing_left(&at);
 }
@@ -746,7 +745,7 @@ fn queue_and_permits_outlast_a_restart() {
     // On a busy machine a server starts slowly, and it must be back within the lease.
     let sessions: Vec<_> = (0..4).map(|_| session_of(&at, Duration::from_secs(36))).collect();
     let semaphores: Vec<_> = sessions.iter().map(|session| semaphore(session, 2)).collect();
-    let ids: Vec<_> = sessions.iter().map(ZkSession::session_id).collect();
+    let ids: Vec<_> = sessions.iter().map(|session| session.status().session_id).collect();
     let held = semaphores[0].acquire_many(2).unwrap();
     until_queue(&at, LOCKS, 0); // the holder has left the mutex; later nodes there are waiters
     let order = Mutex::new(Vec::new());
@@ -765,7 +764,7 @@ fn queue_and_permits_outlast_a_restart() {
         server.restart();
         for session in &sessions {
             until("the session is back", SOON * 2, || {
-                (session.state() == SessionState::Connected).then_some(())
+                (session.status().state == SessionState::Connected).then_some(())
             });
         }
         thread::sleep(A_WHILE);
@@ -773,7 +772,7 @@ fn queue_and_permits_outlast_a_restart() {
         drop(held);
     });
     assert_eq!(order.into_inner(), [1, 2, 3]);
-    assert_eq!(sessions.iter().map(ZkSession::session_id).collect::<Vec<_>>(), ids);
+    assert_eq!(sessions.iter().map(|session| session.status().session_id).collect::<Vec<_>>(), ids);
     until_nothing_left(&at);
 }
 
@@ -783,7 +782,7 @@ fn flapping_connections_grant_no_more_than_the_number() {
     const PERMITS: u32 = 3;
     let (server, at) = start();
     let sessions = [(); 2].map(|()| eager(&at));
-    let ids = sessions.each_ref().map(ZkSession::session_id);
+    let ids = sessions.each_ref().map(|session| session.status().session_id);
     let semaphores = sessions.each_ref().map(|session| semaphore(session, PERMITS));
     let (room, calm, rounds) = (Room::of(PERMITS), AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -811,7 +810,7 @@ fn flapping_connections_grant_no_more_than_the_number() {
     assert_eq!(room.most(), PERMITS);
     until_nothing_left(&at);
     assert_eq!(
-        sessions.each_ref().map(ZkSession::session_id),
+        sessions.each_ref().map(|session| session.status().session_id),
         ids,
         "the sessions are the same, so they have deleted the nodes"
     );
@@ -856,7 +855,7 @@ fn number_lowered_before_the_grant_is_respected() {
     for which in [Op::GetChildren.on("/leases"), Op::GetData.on(PATH)] {
         other.set_permits(2).unwrap();
         let first = one.acquire().unwrap();
-        let held = server.hold_requests(which.session(theirs.session_id().unwrap()));
+        let held = server.hold_requests(which.session(theirs.status().session_id.unwrap()));
         thread::scope(|scope| {
             let second = scope.spawn(|| other.acquire().unwrap());
             assert!(held.wait(SOON), "this listing will show two leases");
@@ -864,7 +863,7 @@ fn number_lowered_before_the_grant_is_respected() {
             drop(held);
             thread::sleep(A_WHILE);
             assert!(!second.is_finished() && first.is_held());
-            first.unlock().unwrap();
+            first.release().unwrap();
             assert!(second.join().unwrap().is_held());
         });
         until_nothing_left(&at);

@@ -95,7 +95,7 @@ fn holder_whose_session_was_swapped_loses_its_hold_and_gets_another(recipe: Reci
     drop(guard);
     until_event(&events, is_connected);
     until("the other session is back", SOON, || {
-        (other.state() == SessionState::Connected).then_some(())
+        (other.status().state == SessionState::Connected).then_some(())
     });
     // The former session lives on at the server, and keeps the lock.
     if server.sessions().iter().any(|session| session.id == former) {
@@ -204,9 +204,10 @@ fn numbers_that_grow_by_a_digit_keep_their_order() {
         let name = format!("{LOCK}/_c_{}-lock-{number}", uuid::Uuid::new_v4());
         raw.create(&name, b"", 1).unwrap();
     }
-    let numbers: Vec<i64> = mutex.contenders().unwrap().iter().map(|c| c.sequence).collect();
+    let numbers: Vec<i64> =
+        mutex.contenders().unwrap().iter().map(|c| number_of(&c.path)).collect();
     assert_eq!(numbers, [7, 4_294_967_296, 10_000_000_000, 9_999_999_999]);
-    assert_eq!(mutex.holders().unwrap()[0].sequence, 7);
+    assert_eq!(number_of(&mutex.holders().unwrap()[0].path), 7);
     assert!(logged(Level::Error, "").is_empty());
     assert_eq!(queue(&at, LOCK).len(), 4);
 }
@@ -250,7 +251,7 @@ fn holders_exclude_each_other_where_numbers_of_eleven_digits_begin_anew() {
                 .contenders()
                 .unwrap()
                 .iter()
-                .map(|contender| contender.sequence)
+                .map(|contender| number_of(&contender.path))
                 .collect();
             let made: Vec<i64> = ahead.iter().map(|node| number_of(node)).collect();
             assert_eq!(numbers[..made.len()], made, "in the order of their age");

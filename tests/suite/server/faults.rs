@@ -77,7 +77,7 @@ fn expired_session_is_gone_when_the_call_returns() {
 fn holder_is_notified_that_its_session_was_expired() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
-    let (id, events) = (ours.session_id().unwrap(), ours.subscribe());
+    let (id, events) = (ours.status().session_id.unwrap(), ours.subscribe());
     let (mutex, other) = (mutex(&ours), mutex(&theirs));
     let guard = mutex.lock().unwrap();
     assert!(server.expire_session(id));
@@ -85,7 +85,7 @@ fn holder_is_notified_that_its_session_was_expired() {
     lost_by_expiry(&guard);
     assert!(other.try_lock().optional().unwrap().is_some());
     until_event(&events, is_connected);
-    assert_ne!(ours.session_id(), Some(id));
+    assert_ne!(ours.status().session_id, Some(id));
     drop(guard);
     mutex.lock().unwrap().unlock().unwrap();
     until_empty(&at, LOCK);
@@ -142,7 +142,7 @@ fn what_was_sent_before_a_cut_or_a_restart_is_served() {
 fn holder_keeps_its_hold_over_cuts() {
     let (server, at) = start();
     let session = session(&at);
-    let (id, events) = (session.session_id(), session.subscribe());
+    let (id, events) = (session.status().session_id, session.subscribe());
     let mutex = mutex(&session);
     let guard = mutex.lock().unwrap();
     for _ in 0..3 {
@@ -151,7 +151,7 @@ fn holder_keeps_its_hold_over_cuts() {
         assert_eq!(seen, [SessionEvent::Suspended, SessionEvent::Reconnected]);
         assert!(guard.is_held());
     }
-    assert_eq!(session.session_id(), id);
+    assert_eq!(session.status().session_id, id);
     assert_eq!(server.count(Op::Connect), 1 + 3, "each session dials once for each cut");
     guard.unlock().unwrap();
     until_empty(&at, LOCK);
@@ -179,7 +179,7 @@ fn refused_port_stays_the_servers_own() {
 fn session_waits_out_a_refusal() {
     let (server, at) = start();
     let session = session(&at);
-    let (id, events) = (session.session_id(), session.subscribe());
+    let (id, events) = (session.status().session_id, session.subscribe());
     let mutex = mutex(&session);
     let guard = mutex.lock().unwrap();
     server.refuse(true);
@@ -187,7 +187,7 @@ fn session_waits_out_a_refusal() {
     until_event(&events, |event| *event == SessionEvent::Suspended);
     server.refuse(false);
     until_event(&events, |event| *event == SessionEvent::Reconnected);
-    assert!(guard.is_held() && session.session_id() == id);
+    assert!(guard.is_held() && session.status().session_id == id);
     drop(guard);
     until_empty(&at, LOCK);
 }
@@ -231,12 +231,12 @@ fn cut_ends_connections_in_a_black_hole_and_their_requests() {
 fn session_finds_a_black_hole_and_its_end() {
     let (server, at) = start();
     let session = session_of(&at, Duration::from_secs(6));
-    let (id, events) = (session.session_id(), session.subscribe());
+    let (id, events) = (session.status().session_id, session.subscribe());
     server.black_hole(true);
     until_event(&events, |event| *event == SessionEvent::Suspended);
     server.black_hole(false);
     until_event(&events, |event| *event == SessionEvent::Reconnected);
-    assert_eq!(session.session_id(), id);
+    assert_eq!(session.status().session_id, id);
     let mutex = mutex(&session);
     mutex.lock().unwrap().unlock().unwrap();
     until_empty(&at, LOCK);
@@ -397,7 +397,7 @@ fn dropped_reply_applies_the_request_and_cuts() {
 fn lost_answer_to_a_create_leaves_no_orphan() {
     let (server, at) = start();
     let session = session(&at);
-    let id = session.session_id();
+    let id = session.status().session_id;
     let mutex = mutex(&session);
     mutex.lock().unwrap().unlock().unwrap(); // makes the folder
     for lose in LOSE {
@@ -417,7 +417,7 @@ fn lost_answer_to_a_create_leaves_no_orphan() {
         guard.unlock().unwrap();
         until_empty(&at, LOCK);
     }
-    assert_eq!(session.session_id(), id);
+    assert_eq!(session.status().session_id, id);
 }
 
 fn lost_answer_to_a_delete_leaves_the_lock_free() {
@@ -454,12 +454,12 @@ fn silenced_reply_applies_the_request_and_leaves_the_connection_open() {
 fn call_gets_over_a_silent_connection() {
     let (server, at) = start();
     let session = session_of(&at, Duration::from_secs(6));
-    let id = session.session_id();
+    let id = session.status().session_id;
     let mutex = mutex(&session);
     mutex.lock().unwrap().unlock().unwrap();
     server.silence_reply(Op::Create.on(NODE));
     let guard = mutex.lock().unwrap();
-    assert_eq!((server.pending_faults(), session.session_id()), (0, id));
+    assert_eq!((server.pending_faults(), session.status().session_id), (0, id));
     until("the first create's node is gone", SOON, || (queue(&at, LOCK).len() == 1).then_some(()));
     assert!(guard.is_held());
     drop(guard);
@@ -539,7 +539,8 @@ fn holder_that_goes_before_the_watch_is_set_is_not_waited_for() {
     let (mutex, other) = (mutex(&ours), mutex(&theirs));
     let guard = other.lock().unwrap();
     let node = guard.path().to_owned();
-    let held = server.hold_requests(Op::GetData.on(&node).session(ours.session_id().unwrap()));
+    let held =
+        server.hold_requests(Op::GetData.on(&node).session(ours.status().session_id.unwrap()));
     thread::scope(|scope| {
         let waiter = scope.spawn(|| mutex.lock().unwrap().is_held());
         assert!(held.wait(SOON), "the waiter has listed and is about to watch the holder");

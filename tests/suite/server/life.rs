@@ -52,7 +52,7 @@ fn waiter_waits_on_over_restarts() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
     let (mutex, other) = (mutex(&ours), mutex(&theirs));
-    let ids = [ours.session_id(), theirs.session_id()];
+    let ids = [ours.status().session_id, theirs.status().session_id];
     let guard = other.lock().unwrap();
     let events = [ours.subscribe(), theirs.subscribe()];
     thread::scope(|scope| {
@@ -68,7 +68,7 @@ fn waiter_waits_on_over_restarts() {
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap());
     });
-    assert_eq!([ours.session_id(), theirs.session_id()], ids);
+    assert_eq!([ours.status().session_id, theirs.status().session_id], ids);
     until_empty(&at, LOCK);
 }
 
@@ -87,7 +87,7 @@ fn restart_without_data_is_a_new_server_at_the_old_address() {
 fn wiped_server_knows_no_session() {
     let (server, at) = start();
     let session = session(&at);
-    let (id, events) = (session.session_id(), session.subscribe());
+    let (id, events) = (session.status().session_id, session.subscribe());
     let mutex = mutex(&session);
     let guard = mutex.lock().unwrap();
     let mut client = raw(&at);
@@ -103,7 +103,7 @@ fn wiped_server_knows_no_session() {
         writer.create(&format!("/n{i}"), b"", PERSISTENT).unwrap();
     }
     until_event(&events, is_connected);
-    assert_ne!(session.session_id(), id);
+    assert_ne!(session.status().session_id, id);
     assert_eq!(guard.lost_reason(), Some(LossReason::SessionExpired));
     drop(guard);
     mutex.lock().unwrap().unlock().unwrap();
@@ -252,7 +252,7 @@ fn waiter_arms_one_watch_and_is_sent_one_event() {
     let (ours, theirs) = (session(&at), session(&at));
     let (mutex, other) = (mutex(&ours), mutex(&theirs));
     let guard = other.lock().unwrap();
-    let (holder, me) = (guard.path().to_owned(), ours.session_id().unwrap());
+    let (holder, me) = (guard.path().to_owned(), ours.status().session_id.unwrap());
     server.clear_log();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| mutex.lock().unwrap().unlock().unwrap());

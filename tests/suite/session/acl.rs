@@ -5,14 +5,14 @@ use crate::support::{
     scene::{SOON, full_path, queue, session, until_empty},
 };
 use zk_mutex::{
-    Acl, AclEntry, Error, OptionalExt, Permissions, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock,
-    ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    Acl, AclEntry, Config, Error, OptionalExt, Permissions, ZkElection, ZkExclusiveLock, ZkMutex,
+    ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 
 const LOCK: &str = "/locks/orders";
 
 fn with_auth(at: &str, credentials: &str) -> ZkSession {
-    ZkSession::builder(at).auth("digest", credentials).connect_timeout(SOON).connect().unwrap()
+    ZkSession::connect(Config::new(at).auth("digest", credentials).connect_timeout(SOON)).unwrap()
 }
 
 /// The session's own identities have all rights, and everybody else has these.

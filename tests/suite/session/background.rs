@@ -3,7 +3,7 @@ use crate::support::{
     Proxy, Raw, Server, Shared, at_best,
     contend::spawn_waiting,
     embedded, scenarios,
-    scene::{SOON, builder, full_path, next, until_empty, until_state},
+    scene::{SOON, config, full_path, next, until_empty, until_state},
     until,
 };
 use std::{
@@ -11,8 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Cause, Error, OptionalExt, RetryPolicy, SessionBuilder, SessionEvent, SessionState, ZkMutex,
-    ZkSession,
+    Cause, Config, Error, OptionalExt, RetryPolicy, SessionEvent, SessionState, ZkMutex, ZkSession,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -20,18 +19,18 @@ const T: Duration = Duration::from_secs(30);
 /// The longest time of a close that no server answers, and some time for a busy machine.
 const CLOSE: Duration = Duration::from_millis(2500);
 
-fn background(at: &str) -> SessionBuilder {
-    builder(at).session_timeout(T)
+fn background(at: &str) -> Config {
+    config(at).session_timeout(T)
 }
 
 fn service_that_starts_before_its_server_gets_the_lock_when_the_server_runs() {
     let server = Server::start();
     let at = server.connect_string();
     server.kill();
-    let session = background(&at).connect_in_background().unwrap();
+    let session = ZkSession::builder(background(&at)).connect_in_background().unwrap();
     let events = session.subscribe();
     assert_eq!(
-        (session.state(), session.session_id(), session.timeout()),
+        (session.status().state, session.status().session_id, session.status().timeout),
         (SessionState::Connecting, None, T)
     );
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
@@ -48,7 +47,7 @@ fn service_that_starts_before_its_server_gets_the_lock_when_the_server_runs() {
         assert!(matches!(next(&events), SessionEvent::Connected { .. }));
         assert_eq!(waiter.join().unwrap(), Ok(true));
     });
-    assert_eq!(session.state(), SessionState::Connected);
+    assert_eq!(session.status().state, SessionState::Connected);
     until_empty(&at, LOCK);
     session.close().unwrap();
 }
@@ -56,7 +55,9 @@ fn service_that_starts_before_its_server_gets_the_lock_when_the_server_runs() {
 fn calls_give_up_by_the_policy_if_no_server_comes() {
     let policy = RetryPolicy { max_elapsed: Duration::from_millis(500), ..RetryPolicy::default() };
     // Nothing listens on this port.
-    let session = builder("127.0.0.1:1").retry_policy(policy).connect_in_background().unwrap();
+    let session = ZkSession::builder(config("127.0.0.1:1").retry_policy(policy))
+        .connect_in_background()
+        .unwrap();
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     for _ in 0..2 {
         let start = Instant::now();
@@ -75,7 +76,7 @@ fn session_ends_in_time_before_there_was_any_server() {
     proxy.black_hole(true);
     // Nothing listens on the one port, and no answer comes from the other.
     for at in ["127.0.0.1:1".to_owned(), proxy.connect_string()] {
-        let begin = || background(&at).connect_in_background().unwrap();
+        let begin = || ZkSession::builder(background(&at)).connect_in_background().unwrap();
         let session = begin();
         let mutex = ZkMutex::new(&session, LOCK).unwrap();
         thread::scope(|scope| {
@@ -93,33 +94,35 @@ fn session_ends_in_time_before_there_was_any_server() {
 }
 
 fn wrong_settings_are_refused_at_once() {
-    type Set = fn(SessionBuilder) -> SessionBuilder;
+    type Set = fn(Config) -> Config;
     let wrong: [(&str, Set); 4] = [
-        ("", |builder| builder),
-        ("127.0.0.1:1", |builder| builder.session_timeout(Duration::ZERO)),
-        ("127.0.0.1:1", |builder| builder.auth("digest", "no colon")),
-        ("127.0.0.1:1", |builder| {
-            builder.retry_policy(RetryPolicy { base: Duration::ZERO, ..RetryPolicy::default() })
+        ("", |config| config),
+        ("127.0.0.1:1", |config| config.session_timeout(Duration::ZERO)),
+        ("127.0.0.1:1", |config| config.auth("digest", "no colon")),
+        ("127.0.0.1:1", |config| {
+            config.retry_policy(RetryPolicy { base: Duration::ZERO, ..RetryPolicy::default() })
         }),
     ];
     for (at, set) in wrong {
-        let said = set(ZkSession::builder(at)).connect_in_background();
+        let said = ZkSession::builder(set(Config::new(at))).connect_in_background();
         assert!(matches!(said, Err(Error::InvalidConfig { .. })), "{said:?}");
     }
 }
 
 fn refused_credentials_are_an_error_of_each_call() {
     let at = Shared::chroot();
-    let session =
-        background(&at).auth("nonsense", "user:password").connect_in_background().unwrap();
+    let session = ZkSession::builder(background(&at).auth("nonsense", "user:password"))
+        .connect_in_background()
+        .unwrap();
     let said = ZkMutex::new(&session, LOCK).unwrap().lock().map(drop);
     assert!(matches!(said, Err(Error::Auth { op: "lock", .. })), "{said:?}");
 }
 
 fn required_chroot_is_asked_for_by_the_first_call() {
     let at = Shared::chroot();
-    let session =
-        background(&format!("{at}/missing")).require_chroot().connect_in_background().unwrap();
+    let session = ZkSession::builder(background(&format!("{at}/missing")).require_chroot())
+        .connect_in_background()
+        .unwrap();
     until_state(&session, SessionState::Connected);
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     for said in
@@ -141,7 +144,7 @@ fn required_chroot_is_asked_for_by_the_first_call() {
 fn sessions_that_are_closed_as_soon_as_they_are_made_leave_nothing() {
     let (server, at) = embedded::start();
     for round in 0..200 {
-        let session = background(&at).connect_in_background().unwrap();
+        let session = ZkSession::builder(background(&at)).connect_in_background().unwrap();
         let until = Instant::now() + Duration::from_micros(round % 20 * 10);
         while Instant::now() < until {} // to sleep would take too long
         let _ = session.close();

@@ -7,7 +7,7 @@ use crate::support::{
     logged::{self, logged},
     scenarios,
     scene::{
-        SOON, builder, full_path, session_of, until_empty, until_event, until_renewed, until_state,
+        SOON, config, full_path, session_of, until_empty, until_event, until_renewed, until_state,
     },
     until,
 };
@@ -39,7 +39,7 @@ fn loses(proxy: &Proxy, ours: &ZkSession, guard: &Held) {
     let lost = guard.lost();
     until_renewed(ours);
     proxy.black_hole(true);
-    until("the lease ends", SOON, || ours.lease_remaining().is_zero().then_some(()));
+    until("the lease ends", SOON, || ours.status().lease_remaining.is_zero().then_some(()));
     let ended = Instant::now();
     assert_eq!(lost.wait(SOON), Some(LossReason::LeaseExpired));
     assert!(at_best(ended) < SLACK, "{:?}", ended.elapsed());
@@ -141,7 +141,7 @@ fn the_last_lines_are_logged_before_the_close_returns() {
     let at = Shared::chroot();
     for round in 1..=10 {
         let ours = session(&at);
-        let id = format!("session 0x{:x}", ours.session_id().unwrap());
+        let id = format!("session 0x{:x}", ours.status().session_id.unwrap());
         let _guard = mutex(&ours).lock().unwrap();
         ours.close().unwrap();
         let lines = logged(Level::Info, &id);
@@ -157,14 +157,14 @@ fn no_logger_is_called_where_a_server_is_dialled() {
     let at = Shared::chroot();
     let (proxy, through) = proxied(&at);
     let ours = session_of(&through, T);
-    let (id, events, level) = (ours.session_id(), ours.subscribe(), log::max_level());
+    let (id, events, level) = (ours.status().session_id, ours.subscribe(), log::max_level());
     logged::trap("registering event source");
     log::set_max_level(log::LevelFilter::Trace);
     proxy.cut();
     let seen = until_event(&events, |event| *event != SessionEvent::Suspended);
     log::set_max_level(level);
     assert_eq!(seen.last(), Some(&SessionEvent::Reconnected));
-    assert_eq!((ours.session_id(), logged::panics()), (id, 0));
+    assert_eq!((ours.status().session_id, logged::panics()), (id, 0));
 }
 
 /// Blocks at each outage until it is let go.
@@ -174,25 +174,25 @@ struct Blocks {
 }
 
 impl Observer for Blocks {
-    fn suspended(&mut self) {
-        let _ = self.told.send("suspended");
-        let _ = self.gate.recv();
-    }
-
-    fn closed(&mut self) {
-        let _ = self.told.send("closed");
+    fn session_changed(&mut self, event: &SessionEvent) {
+        match event {
+            SessionEvent::Suspended => {
+                let _ = self.told.send("suspended");
+                let _ = self.gate.recv();
+            }
+            SessionEvent::Closed => drop(self.told.send("closed")),
+            _ => {}
+        }
     }
 }
 
 struct Tells(Sender<SessionEvent>);
 
 impl Observer for Tells {
-    fn suspended(&mut self) {
-        let _ = self.0.send(SessionEvent::Suspended);
-    }
-
-    fn reconnected(&mut self) {
-        let _ = self.0.send(SessionEvent::Reconnected);
+    fn session_changed(&mut self, event: &SessionEvent) {
+        if matches!(event, SessionEvent::Suspended | SessionEvent::Reconnected) {
+            let _ = self.0.send(event.clone());
+        }
     }
 }
 
@@ -201,14 +201,15 @@ fn observer_that_blocks_delays_no_loss_no_call_no_close_and_no_other_sessions_ob
     let (proxy, through) = proxied(&at);
     let (told, tells) = unbounded();
     let (open, gate) = bounded(0);
-    let ours = builder(&through)
-        .session_timeout(T)
-        .connect_timeout(SOON)
+    let ours = ZkSession::builder(config(&through).session_timeout(T).connect_timeout(SOON))
         .observer(Blocks { told, gate })
         .connect()
         .unwrap();
     let (told, theirs_told) = unbounded();
-    let theirs = builder(&through).connect_timeout(SOON).observer(Tells(told)).connect().unwrap();
+    let theirs = ZkSession::builder(config(&through).connect_timeout(SOON))
+        .observer(Tells(told))
+        .connect()
+        .unwrap();
     let guard = mutex(&ours).lock().unwrap();
     proxy.cut();
     assert_eq!(tells.recv_timeout(SOON), Ok("suspended"));

@@ -18,8 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Cause, Error, LossReason, OptionalExt, RetryPolicy, SessionEvent, SessionState, ZkMutex,
-    ZkSession,
+    Cause, Config, Error, LossReason, OptionalExt, RetryPolicy, SessionEvent, SessionState,
+    ZkMutex, ZkSession,
 };
 
 /// The session timeout of scenarios in which the server expires a session.
@@ -87,7 +87,7 @@ fn close_in_time(session: &ZkSession) {
     let start = Instant::now();
     let _ = session.close();
     assert!(at_best(start) < CLOSE, "the close took {:?}", start.elapsed());
-    assert_eq!(session.state(), SessionState::Closed);
+    assert_eq!(session.status().state, SessionState::Closed);
 }
 
 /// Threads that lock, read a number, and write it plus one; only the lock protects the number.
@@ -175,7 +175,7 @@ impl Traffic {
 fn survives_cuts_under_steady_traffic() {
     let stage = Stage::new();
     let session = stage.session();
-    let (id, events) = (session.session_id(), session.subscribe());
+    let (id, events) = (session.status().session_id, session.subscribe());
     let traffic = Traffic::start(&[&session], 3, Duration::from_millis(5));
     for _ in 0..5 {
         traffic.flows(10);
@@ -184,7 +184,7 @@ fn survives_cuts_under_steady_traffic() {
     }
     traffic.flows(10);
     traffic.stop();
-    assert_eq!(session.session_id(), id);
+    assert_eq!(session.status().session_id, id);
     assert!(!events.try_iter().any(|event| matches!(event, SessionEvent::Lost(_))));
     until_empty(&stage.direct, LOCK);
     close_in_time(&session);
@@ -193,7 +193,7 @@ fn survives_cuts_under_steady_traffic() {
 fn survives_a_server_restart_under_steady_traffic() {
     let server = Server::start();
     let session = session_of(&server.connect_string(), Duration::from_secs(30));
-    let (id, events) = (session.session_id(), session.subscribe());
+    let (id, events) = (session.status().session_id, session.subscribe());
     let traffic = Traffic::start(&[&session], 3, Duration::from_millis(5));
     for _ in 0..2 {
         traffic.flows(20);
@@ -202,20 +202,26 @@ fn survives_a_server_restart_under_steady_traffic() {
     }
     traffic.flows(20);
     traffic.stop();
-    assert_eq!((session.session_id(), session.state()), (id, SessionState::Connected));
+    assert_eq!(
+        (session.status().session_id, session.status().state),
+        (id, SessionState::Connected)
+    );
     until_empty(&server.connect_string(), LOCK);
 }
 
 fn survives_a_failover_under_steady_traffic() {
     let ensemble = Ensemble::start(3);
     let session = session_of(&ensemble.connect_string(), Duration::from_secs(30));
-    let (id, events) = (session.session_id(), session.subscribe());
+    let (id, events) = (session.status().session_id, session.subscribe());
     let traffic = Traffic::start(&[&session], 3, Duration::from_millis(5));
     traffic.flows(20);
     ensemble.member(ensemble.leader()).kill();
     traffic.flows(50);
     traffic.stop();
-    assert_eq!((session.session_id(), session.state()), (id, SessionState::Connected));
+    assert_eq!(
+        (session.status().session_id, session.status().state),
+        (id, SessionState::Connected)
+    );
     let lost = events.try_iter().find(|event| matches!(event, SessionEvent::Lost(_)));
     assert_eq!(lost, None);
     let alive = (0..3).find(|member| ensemble.serves(*member)).unwrap();
@@ -227,7 +233,7 @@ fn black_hole_is_found_in_a_third_of_the_timeout_and_left_in_time() {
     let stage = Stage::new();
     for idle in [false, true] {
         let session = session_of(&stage.through, t);
-        let (id, events) = (session.session_id(), session.subscribe());
+        let (id, events) = (session.status().session_id, session.subscribe());
         let mutex = ZkMutex::new(&session, LOCK).unwrap();
         let guard = if idle { None } else { Some(mutex.lock().unwrap()) };
         stage.proxy.black_hole(true);
@@ -242,7 +248,10 @@ fn black_hole_is_found_in_a_third_of_the_timeout_and_left_in_time() {
         }
         stage.proxy.black_hole(false);
         assert_eq!(next(&events), SessionEvent::Reconnected);
-        assert_eq!((session.session_id(), session.state()), (id, SessionState::Connected));
+        assert_eq!(
+            (session.status().session_id, session.status().state),
+            (id, SessionState::Connected)
+        );
         drop(guard);
         mutex.lock_timeout(SOON).optional().unwrap().unwrap().unlock().unwrap();
         until_empty(&stage.direct, LOCK);
@@ -257,7 +266,7 @@ fn expired_session_is_replaced_by_itself() {
     let session = stage.session();
     let events = session.subscribe();
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
-    let mut id = session.session_id();
+    let mut id = session.status().session_id;
     for _ in 0..3 {
         let guard = mutex.lock().unwrap();
         let signal = guard.lost();
@@ -266,8 +275,8 @@ fn expired_session_is_replaced_by_itself() {
         assert!(seen.contains(&SessionEvent::Lost(LossReason::SessionExpired)), "{seen:?}");
         assert!(signal.wait(SOON).is_some());
         assert_eq!(guard.lost_reason(), Some(LossReason::SessionExpired));
-        assert_ne!(session.session_id(), id);
-        id = session.session_id();
+        assert_ne!(session.status().session_id, id);
+        id = session.status().session_id;
         assert!(matches!(mutex.lock(), Err(Error::Lost { .. })), "the lost guard still lives");
         assert!(matches!(guard.unlock(), Err(Error::Lost { .. })));
         mutex.lock_timeout(SOON).optional().unwrap().unwrap().unlock().unwrap();
@@ -295,7 +304,7 @@ fn refused_for_longer_than_the_timeout_then_healed_gives_a_usable_lock() {
     let stage = Stage::new();
     let session = session_of(&stage.through, t);
     let events = session.subscribe();
-    let id = session.session_id();
+    let id = session.status().session_id;
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     let guard = mutex.lock().unwrap();
     let cut = Instant::now();
@@ -305,11 +314,11 @@ fn refused_for_longer_than_the_timeout_then_healed_gives_a_usable_lock() {
     assert!(at_best(cut) < t + SLACK, "notified after {:?}", cut.elapsed());
     assert_eq!(guard.lost_reason(), Some(LossReason::LeaseExpired));
     until_empty(&stage.direct, LOCK); // the server has expired the session
-    assert_eq!(session.state(), SessionState::Suspended, "the client is not notified yet");
+    assert_eq!(session.status().state, SessionState::Suspended, "the client is not notified yet");
     stage.outage(false);
     let seen = until_event(&events, is_connected);
     assert!(seen.contains(&SessionEvent::Lost(LossReason::SessionExpired)), "{seen:?}");
-    assert_ne!(session.session_id(), id);
+    assert_ne!(session.status().session_id, id);
     drop(guard);
     mutex.lock_timeout(SOON).optional().unwrap().unwrap().unlock().unwrap();
     until_empty(&stage.direct, LOCK);
@@ -396,12 +405,13 @@ fn waiting_threads_burn_no_processor_time_in_an_outage() {
 fn outage_longer_than_the_retry_policy_is_an_error_and_then_it_works_again() {
     let server = Server::start();
     let second = Duration::from_secs(1);
-    let session = ZkSession::builder(server.connect_string())
-        .session_timeout(Duration::from_secs(30))
-        .connect_timeout(SOON)
-        .retry_policy(RetryPolicy { max_elapsed: second, ..RetryPolicy::default() })
-        .connect()
-        .unwrap();
+    let session = ZkSession::connect(
+        Config::new(server.connect_string())
+            .session_timeout(Duration::from_secs(30))
+            .connect_timeout(SOON)
+            .retry_policy(RetryPolicy { max_elapsed: second, ..RetryPolicy::default() }),
+    )
+    .unwrap();
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     mutex.lock().unwrap().unlock().unwrap();
     server.kill();
@@ -460,7 +470,7 @@ fn flapping_connection_keeps_the_count_exact_and_leaves_no_orphan() {
 fn nonsense_in_mid_session_costs_the_connection_only() {
     let stage = Stage::new();
     let session = stage.session();
-    let (id, events) = (session.session_id(), session.subscribe());
+    let (id, events) = (session.status().session_id, session.subscribe());
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     let guard = mutex.lock().unwrap();
     let head = |xid: i32, error: i32| Writer::new().i32(xid).i64(1).i32(error);
@@ -485,7 +495,7 @@ fn nonsense_in_mid_session_costs_the_connection_only() {
         stage.proxy.inject(&words);
         let seen = until_event(&events, |event| *event == SessionEvent::Reconnected);
         assert_eq!(seen, [SessionEvent::Suspended, SessionEvent::Reconnected], "{what}");
-        assert_eq!(session.session_id(), id, "{what}");
+        assert_eq!(session.status().session_id, id, "{what}");
         assert!(guard.is_held(), "{what}");
         assert_eq!(mutex.contenders().unwrap().len(), 1, "{what}");
     }
@@ -517,7 +527,7 @@ fn strange_but_lawful_events_are_ignored() {
 fn nonsense_under_steady_traffic_keeps_the_count_exact() {
     let stage = Stage::new();
     let session = stage.session();
-    let id = session.session_id();
+    let id = session.status().session_id;
     let traffic = Traffic::start(&[&session], 4, Duration::from_millis(1));
     for round in 0..12 {
         traffic.flows(5);
@@ -528,7 +538,7 @@ fn nonsense_under_steady_traffic_keeps_the_count_exact() {
     }
     traffic.flows(20);
     traffic.stop();
-    assert_eq!(session.session_id(), id);
+    assert_eq!(session.status().session_id, id);
     until_empty(&stage.direct, LOCK);
 }
 
@@ -540,14 +550,14 @@ fn swallowed(
     call: impl FnOnce(&ZkMutex, Instant),
 ) {
     let session = session_of(&stage.through, t);
-    let (id, events) = (session.session_id(), session.subscribe());
+    let (id, events) = (session.status().session_id, session.subscribe());
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     mutex.lock().unwrap().unlock().unwrap(); // the folder is there
     stage.proxy.silence_reply(which);
     call(&mutex, Instant::now());
     assert_eq!(stage.proxy.plans(), 0, "the fault was injected");
     resumed(&events);
-    assert_eq!(session.session_id(), id);
+    assert_eq!(session.status().session_id, id);
     mutex.lock_timeout(SOON).optional().unwrap().unwrap().unlock().unwrap();
     until_empty(&stage.direct, LOCK);
     close_in_time(&session);
@@ -666,15 +676,16 @@ fn closing_just_after_a_cut_is_bounded_and_reaches_the_server() {
 /// The pause before the next connection attempt is longer than a close may take, so it is left out.
 fn closing_just_after_an_outage_reaches_the_server() {
     let stage = Stage::new();
-    let session = ZkSession::builder(&*stage.through)
-        .session_timeout(Duration::from_secs(60))
-        .retry_policy(RetryPolicy {
-            base: Duration::from_secs(10),
-            cap: Duration::from_secs(10),
-            ..RetryPolicy::default()
-        })
-        .connect()
-        .unwrap();
+    let session = ZkSession::connect(
+        Config::new(&*stage.through).session_timeout(Duration::from_secs(60)).retry_policy(
+            RetryPolicy {
+                base: Duration::from_secs(10),
+                cap: Duration::from_secs(10),
+                ..RetryPolicy::default()
+            },
+        ),
+    )
+    .unwrap();
     stage.outage(true);
     until_state(&session, SessionState::Suspended);
     stage.outage(false);
@@ -734,7 +745,7 @@ fn end_of_stream_that_comes_with_the_last_bytes_is_noticed_at_once() {
     // Each connection ends at once, so `connect` need not see an open one.
     let stub = Stub::start(welcome, Then::CloseFirst);
     let session = session_of(&stub.connect_string(), timeout);
-    assert_eq!(session.session_id(), Some(7));
+    assert_eq!(session.status().session_id, Some(7));
     // A silence would be noticed after an eighth of the timeout at the earliest.
     until("the session dials again", timeout / 12, || (stub.taken() > 1).then_some(()));
     drop(session);

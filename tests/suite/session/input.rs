@@ -15,7 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Acl, Error, HostFailure, OptionalExt, Result, RetryPolicy, SessionState, ZkMutex, ZkSession,
+    Acl, Config, Error, HostFailure, OptionalExt, Result, RetryPolicy, SessionState, ZkMutex,
+    ZkSession,
 };
 
 /// How much longer than its timeout a failed connect may take on a busy machine.
@@ -74,7 +75,7 @@ fn bad_path_is_refused_with_its_rule_and_nothing_is_sent() {
     let idle = |kind| matches!(kind, OpKind::Ping | OpKind::Sync);
     let sent: Vec<_> = proxy.requests().into_iter().filter(|request| !idle(request.kind)).collect();
     assert_eq!(sent, []);
-    assert_eq!(session.state(), SessionState::Connected);
+    assert_eq!(session.status().state, SessionState::Connected);
 }
 
 fn path_beside_the_servers_own_is_fine_below_a_chroot() {
@@ -134,22 +135,30 @@ fn bad_connect_string_is_refused_before_any_dialling() {
 
 fn bad_timeout_is_refused_before_any_dialling() {
     let stub = Stub::silent();
-    let builder = || ZkSession::builder(stub.connect_string());
+    let config = || Config::new(stub.connect_string());
     let beyond = Duration::from_millis(i32::MAX as u64 + 1);
     for bad in [Duration::ZERO, Duration::from_micros(999), beyond, Duration::MAX] {
-        refused(builder().session_timeout(bad).connect(), "session timeout", "2147483647 ms");
-        refused(builder().connect_timeout(bad).connect(), "connect timeout", "2147483647 ms");
-        refused(builder().server_tick(bad).connect(), "server tick", "2147483647 ms");
+        refused(
+            ZkSession::connect(config().session_timeout(bad)),
+            "session timeout",
+            "2147483647 ms",
+        );
+        refused(
+            ZkSession::connect(config().connect_timeout(bad)),
+            "connect timeout",
+            "2147483647 ms",
+        );
+        refused(ZkSession::connect(config().server_tick(bad)), "server tick", "2147483647 ms");
     }
     let second = Duration::from_secs(1);
-    let tick = builder().session_timeout(second).server_tick(second + Duration::from_millis(1));
-    refused(tick.connect(), "server tick", "two ticks or more");
+    let tick = config().session_timeout(second).server_tick(second + Duration::from_millis(1));
+    refused(ZkSession::connect(tick), "server tick", "two ticks or more");
     assert_eq!(stub.taken(), 0);
 }
 
 fn bad_retry_policy_or_scheme_is_refused_before_any_dialling() {
     let stub = Stub::silent();
-    let builder = || ZkSession::builder(stub.connect_string());
+    let config = || Config::new(stub.connect_string());
     let policy = RetryPolicy::default();
     let second = Duration::from_secs(1);
     for bad in [
@@ -159,13 +168,13 @@ fn bad_retry_policy_or_scheme_is_refused_before_any_dialling() {
         RetryPolicy { cap: Duration::ZERO, ..policy },
     ] {
         refused(
-            builder().retry_policy(bad).connect(),
+            ZkSession::connect(config().retry_policy(bad)),
             "retry policy",
             "above zero and at most the cap",
         );
     }
-    refused(builder().auth("", "user:password").connect(), "auth", "scheme");
-    refused(builder().auth("digest", "password").connect(), "auth", "colon");
+    refused(ZkSession::connect(config().auth("", "user:password")), "auth", "scheme");
+    refused(ZkSession::connect(config().auth("digest", "password")), "auth", "colon");
     assert_eq!(stub.taken(), 0);
 }
 
@@ -173,21 +182,22 @@ fn extreme_settings_that_are_allowed_work() {
     let longest = Duration::from_millis(i32::MAX as u64);
     let policy =
         RetryPolicy { base: Duration::MAX, cap: Duration::MAX, max_elapsed: Duration::MAX };
-    let builder = |address: &str| {
-        ZkSession::builder(address)
-            .session_timeout(longest)
-            .connect_timeout(longest)
-            .retry_policy(policy)
+    let config = |address: &str| {
+        Config::new(address).session_timeout(longest).connect_timeout(longest).retry_policy(policy)
     };
     let address = Shared::chroot();
-    let session = builder(&address).connect().unwrap();
-    assert_eq!(session.timeout(), Duration::from_secs(60), "the longest that the server grants");
+    let session = ZkSession::connect(config(&address)).unwrap();
+    assert_eq!(
+        session.status().timeout,
+        Duration::from_secs(60),
+        "the longest that the server grants"
+    );
     let mutex = ZkMutex::builder(&session, "/lock").hand_over(Duration::MAX).build().unwrap();
     mutex.lock_timeout(Duration::MAX).optional().unwrap().unwrap().unlock().unwrap();
     until_empty(&address, "/lock");
     // An endless pause after the first failure.
     let dead = format!("{}:2181", own_loopback());
-    let tried = builder(&dead).connect_timeout(Duration::from_millis(500)).connect();
+    let tried = ZkSession::connect(config(&dead).connect_timeout(Duration::from_millis(500)));
     assert!(matches!(tried, Err(Error::Connect { .. })), "{tried:?}");
 }
 
@@ -201,10 +211,11 @@ fn fails(connect_string: &str, timeout: Duration) -> Vec<HostFailure> {
     // The quickest of three tries counts, because the machine may be busy.
     for attempt in 1.. {
         let start = Instant::now();
-        let tried = ZkSession::builder(connect_string)
-            .session_timeout(Duration::from_secs(6))
-            .connect_timeout(timeout)
-            .connect();
+        let tried = ZkSession::connect(
+            Config::new(connect_string)
+                .session_timeout(Duration::from_secs(6))
+                .connect_timeout(timeout),
+        );
         took = took.min(at_best(start));
         let error = tried.unwrap_err();
         let Error::Connect { hosts, waited } = &error else {
@@ -332,12 +343,13 @@ fn first_host_dead_and_second_alive_connects() {
     let dead = [refused_host(), unknown_host(), silent.connect_string(), http.connect_string()];
     // Hosts are tried in a random order: each dead host is the first one now and then.
     for dead in dead.iter().chain(&dead).chain(&dead) {
-        let session = ZkSession::builder(format!("{dead},{address}"))
-            .session_timeout(Duration::from_secs(3))
-            .connect_timeout(SOON)
-            .connect()
-            .unwrap();
-        assert_eq!(session.state(), SessionState::Connected);
+        let session = ZkSession::connect(
+            Config::new(format!("{dead},{address}"))
+                .session_timeout(Duration::from_secs(3))
+                .connect_timeout(SOON),
+        )
+        .unwrap();
+        assert_eq!(session.status().state, SessionState::Connected);
     }
     let all = format!("{},{address}", dead.join(","));
     let session = session(&all);
@@ -385,11 +397,10 @@ fn node_data_just_under_the_limit_works_with_a_long_path_too() {
 fn unknown_auth_scheme_is_an_auth_error_that_says_what_to_check() {
     let address = Shared::chroot();
     let start = Instant::now();
-    let error = ZkSession::builder(&address)
-        .auth("nonsense", "user:password")
-        .connect_timeout(SOON)
-        .connect()
-        .unwrap_err();
+    let error = ZkSession::connect(
+        Config::new(&address).auth("nonsense", "user:password").connect_timeout(SOON),
+    )
+    .unwrap_err();
     assert!(at_best(start) < SOON, "the error comes at once, not by the timeout");
     assert!(matches!(&error, Error::Auth { op: "connect", .. }), "{error:?}");
     let said = error.to_string();
@@ -400,9 +411,9 @@ fn unknown_auth_scheme_is_an_auth_error_that_says_what_to_check() {
 }
 
 fn with_auth(address: &str, credentials: &str) -> ZkSession {
-    let builder =
-        ZkSession::builder(address).session_timeout(Duration::from_secs(15)).connect_timeout(SOON);
-    builder.auth("digest", credentials).connect().unwrap()
+    let config =
+        Config::new(address).session_timeout(Duration::from_secs(15)).connect_timeout(SOON);
+    ZkSession::connect(config.auth("digest", credentials)).unwrap()
 }
 
 /// Expects a `NoAuth` error that names the operation, the path and the advice.
@@ -476,8 +487,8 @@ fn creator_all_without_credentials_is_refused_when_the_lock_is_built() {
 fn chroot_that_is_required_is_not_made() {
     let address = Shared::chroot();
     let below = format!("{address}/deeper/still");
-    let required = || ZkSession::builder(&below).connect_timeout(SOON).require_chroot();
-    match required().connect() {
+    let required = || Config::new(&below).connect_timeout(SOON).require_chroot();
+    match ZkSession::connect(required()) {
         Err(Error::InvalidConfig { what: "chroot", reason }) => {
             assert!(reason.contains("/deeper/still"), "{reason}");
         }
@@ -490,7 +501,7 @@ fn chroot_that_is_required_is_not_made() {
     ZkMutex::new(&ours, "/lock").unwrap().lock().unwrap().unlock().unwrap();
     let told = logged(Level::Info, "the chroot did not exist and was made");
     assert!(told.len() == 1 && told[0].contains("/deeper/still"), "{told:?}");
-    let theirs = required().connect().unwrap();
+    let theirs = ZkSession::connect(required()).unwrap();
     let mutex = ZkMutex::new(&theirs, "/lock").unwrap();
     mutex.lock().unwrap().unlock().unwrap();
     // An administrator deletes it.

@@ -30,7 +30,7 @@ fn forwarded_late(ask: impl FnOnce(&ZkSession) + Send, settle: impl FnOnce(&ZkSe
     let at = ensemble.member(leader).connect_string();
     Raw::connect(&at).unwrap().mkdirs(LOCK).unwrap();
     let ours = session(&both);
-    let (id, events) = (ours.session_id(), ours.subscribe());
+    let (id, events) = (ours.status().session_id, ours.subscribe());
     let counted = |member, name| ensemble.member(member).metric(name);
     let (taken, checked) = ("zk_connection_revalidate_count", "zk_revalidate_count");
     let (taken_before, checked_before) = (counted(follower, taken), counted(leader, checked));
@@ -61,7 +61,7 @@ fn forwarded_late(ask: impl FnOnce(&ZkSession) + Send, settle: impl FnOnce(&ZkSe
     quorum.hold(Direction::ToServer, false);
     until_queue(&at, LOCK, 1);
     until_empty(&at, LOCK);
-    assert_eq!(ours.session_id(), id);
+    assert_eq!(ours.status().session_id, id);
 }
 
 fn a_create_that_is_forwarded_late_leaves_no_contender() {

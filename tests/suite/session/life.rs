@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Acl, CancelToken, Error, LossReason, Observer, OptionalExt, SessionEvent, SessionState,
+    Acl, CancelToken, Config, Error, LossReason, Observer, OptionalExt, SessionEvent, SessionState,
     ZkMutex, ZkSession,
 };
 
@@ -79,27 +79,27 @@ fn connects_and_has_its_properties() {
         .map(|(asked, granted)| (Duration::from_millis(asked), Duration::from_millis(granted)))
     {
         let session = session_of(&address, asked);
-        assert_eq!(session.timeout(), granted, "asked for {asked:?}");
+        assert_eq!(session.status().timeout, granted, "asked for {asked:?}");
         if granted < Duration::from_secs(1) {
             continue; // so short a session may be lost on a busy machine
         }
-        assert_eq!(session.state(), SessionState::Connected);
-        assert_eq!(session.session_id(), proxy.sessions().last().map(|(id, _)| *id));
+        assert_eq!(session.status().state, SessionState::Connected);
+        assert_eq!(session.status().session_id, proxy.sessions().last().map(|(id, _)| *id));
         let mutex = ZkMutex::new(&session, "/lock").unwrap();
         let guard = mutex.lock().unwrap();
-        let (lease, valid) = (session.lease_remaining(), guard.valid_for());
+        let (lease, valid) = (session.status().lease_remaining, guard.valid_for());
         assert!(
             lease > Duration::ZERO && lease <= granted - granted / 12,
             "{lease:?} of {granted:?}"
         );
         assert!(valid > Duration::ZERO && valid <= lease, "{valid:?}, then {lease:?}");
         let said = format!("{session:?}");
-        assert!(said.contains(&format!("0x{:x}", session.session_id().unwrap())), "{said}");
+        assert!(said.contains(&format!("0x{:x}", session.status().session_id.unwrap())), "{said}");
         drop(guard);
         drop(mutex);
         session.close().unwrap();
         assert_eq!(
-            (session.state(), session.lease_remaining()),
+            (session.status().state, session.status().lease_remaining),
             (SessionState::Closed, Duration::ZERO)
         );
     }
@@ -116,7 +116,7 @@ fn connects_over_ipv6() {
     let proxy = Proxy::start_at("[::1]:0".parse().unwrap(), server.parse().unwrap());
     assert!(proxy.connect_string().starts_with("[::1]:"));
     let session = session(&format!("{}/{chroot}", proxy.connect_string()));
-    assert_eq!(session.session_id(), proxy.sessions().last().map(|(id, _)| *id));
+    assert_eq!(session.status().session_id, proxy.sessions().last().map(|(id, _)| *id));
     ZkMutex::new(&session, "/lock").unwrap().lock().unwrap().unlock().unwrap();
     until_empty(&address, "/lock");
 }
@@ -126,7 +126,7 @@ fn connects_by_host_name() {
     let (server, chroot) = address.split_once('/').unwrap();
     let proxy = Proxy::start_at("127.0.0.1:0".parse().unwrap(), server.parse().unwrap());
     let session = session(&format!("localhost:{}/{chroot}", proxy.address().port()));
-    assert_eq!(session.session_id(), proxy.sessions().last().map(|(id, _)| *id));
+    assert_eq!(session.status().session_id, proxy.sessions().last().map(|(id, _)| *id));
 }
 
 fn moves_to_another_host_when_one_fails() {
@@ -135,7 +135,7 @@ fn moves_to_another_host_when_one_fails() {
     let proxies = [(); 3].map(|()| Proxy::start(server.parse().unwrap()));
     let hosts = proxies.each_ref().map(Proxy::connect_string).join(",");
     let session = session(&format!("{hosts}/{chroot}"));
-    let id = session.session_id();
+    let id = session.status().session_id;
     let mutex = ZkMutex::new(&session, "/lock").unwrap();
     let guard = mutex.lock().unwrap();
     let events = session.subscribe();
@@ -146,7 +146,7 @@ fn moves_to_another_host_when_one_fails() {
         outage(&proxies[at]);
         let seen = until_event(&events, |event| *event == SessionEvent::Reconnected);
         assert_eq!(seen, [SessionEvent::Suspended, SessionEvent::Reconnected]);
-        assert_eq!(session.session_id(), id);
+        assert_eq!(session.status().session_id, id);
         assert!(guard.is_held());
         proxies[at].refuse(false);
     }
@@ -178,15 +178,15 @@ fn subscriber_sees_every_change_in_order() {
     let (proxy, address) = proxied();
     let session = session(&address);
     let events = session.subscribe();
-    let id = session.session_id();
+    let id = session.status().session_id;
 
     outage(&proxy);
     assert_eq!(next(&events), SessionEvent::Suspended);
-    assert_eq!(session.state(), SessionState::Suspended);
-    assert_eq!(session.session_id(), id);
+    assert_eq!(session.status().state, SessionState::Suspended);
+    assert_eq!(session.status().session_id, id);
     proxy.refuse(false);
     assert_eq!(next(&events), SessionEvent::Reconnected);
-    assert_eq!(session.state(), SessionState::Connected);
+    assert_eq!(session.status().state, SessionState::Connected);
 
     let late = session.subscribe();
     expire(&proxy, &Shared::connect_string());
@@ -200,7 +200,10 @@ fn subscriber_sees_every_change_in_order() {
     let SessionEvent::Connected { session_id, timeout } = seen[seen.len() - 1] else {
         unreachable!()
     };
-    assert_eq!((Some(session_id), timeout), (session.session_id(), session.timeout()));
+    assert_eq!(
+        (Some(session_id), timeout),
+        (session.status().session_id, session.status().timeout)
+    );
     assert_ne!(Some(session_id), id);
     assert_eq!(
         until_event(&late, |event| id_of(event).is_some()),
@@ -248,29 +251,26 @@ impl<F: FnMut(&str) + Send + 'static> Reporter<F> {
 }
 
 impl<F: FnMut(&str) + Send + 'static> Observer for Reporter<F> {
-    fn connected(&mut self, session_id: i64, timeout: Duration) {
-        self.called(format!("connected {session_id} {}", timeout.as_millis()));
-    }
-    fn suspended(&mut self) {
-        self.called("suspended".into());
-    }
-    fn reconnected(&mut self) {
-        self.called("reconnected".into());
-    }
-    fn session_lost(&mut self, reason: LossReason) {
-        self.called(format!("lost {reason:?}"));
-    }
-    fn closed(&mut self) {
-        self.called("closed".into());
+    fn session_changed(&mut self, event: &SessionEvent) {
+        self.called(match event {
+            SessionEvent::Connected { session_id, timeout } => {
+                format!("connected {session_id} {}", timeout.as_millis())
+            }
+            SessionEvent::Suspended => "suspended".into(),
+            SessionEvent::Reconnected => "reconnected".into(),
+            SessionEvent::Lost(reason) => format!("lost {reason:?}"),
+            SessionEvent::Closed => "closed".into(),
+            other => format!("{other:?}"),
+        });
     }
 }
 
 /// A session with an observer, and what that reports of the session.
 fn observed(address: &str, at: impl FnMut(&str) + Send + 'static) -> (ZkSession, Receiver<String>) {
     let (tell, told) = unbounded();
-    let builder =
-        ZkSession::builder(address).session_timeout(Duration::from_secs(15)).connect_timeout(SOON);
-    (builder.observer(Reporter { tell, at }).connect().unwrap(), told)
+    let config =
+        Config::new(address).session_timeout(Duration::from_secs(15)).connect_timeout(SOON);
+    (ZkSession::builder(config).observer(Reporter { tell, at }).connect().unwrap(), told)
 }
 
 #[track_caller]
@@ -281,7 +281,7 @@ fn told(calls: &Receiver<String>) -> String {
 fn observer_is_called_for_each_change() {
     let (proxy, address) = proxied();
     let (session, calls) = observed(&address, |_| ());
-    assert_eq!(told(&calls), format!("connected {} 15000", session.session_id().unwrap()));
+    assert_eq!(told(&calls), format!("connected {} 15000", session.status().session_id.unwrap()));
     outage(&proxy);
     assert_eq!(told(&calls), "suspended");
     proxy.refuse(false);
@@ -369,7 +369,7 @@ fn observer_may_close_the_session() {
     assert_eq!(closed, Ok(()));
     assert!(took < CLOSE, "{took:?}");
     assert_eq!(told(&calls), "closed");
-    assert_eq!(session.state(), SessionState::Closed);
+    assert_eq!(session.status().state, SessionState::Closed);
     assert_eq!(guard.lost_reason(), Some(LossReason::SessionClosed));
     drop(guard);
     assert!(matches!(mutex.lock(), Err(Error::Closed { .. })));
@@ -400,7 +400,7 @@ fn session_lives_until_its_last_handle_is_dropped_and_is_closed_at_once() {
     let at_server = proxy.sessions().pop().unwrap();
     let clone = session.clone();
     drop(session);
-    assert_eq!(clone.state(), SessionState::Connected);
+    assert_eq!(clone.status().state, SessionState::Connected);
     let mutex = Arc::new(ZkMutex::new(&clone, "/lock").unwrap());
     drop(clone);
     let second = mutex.as_ref().clone();
@@ -431,7 +431,7 @@ fn close_ends_the_session_at_the_server_at_once() {
     let session = session_of(&proxy.connect_string(), Duration::from_secs(60));
     let mutex = ZkMutex::new(&session, "/lock").unwrap();
     let guard = mutex.lock().unwrap();
-    let owner = format!("0x{:x}", session.session_id().unwrap());
+    let owner = format!("0x{:x}", session.status().session_id.unwrap());
     // Connections are not counted, because the server may still be closing them.
     let sessions = || {
         let dump = server.four_letter("dump").unwrap();
@@ -630,7 +630,7 @@ fn every_call_on_a_closed_session_says_so() {
     );
     assert!(matches!(mutex.contenders(), Err(Error::Closed { .. })));
     assert!(!mutex.is_owned_by_current_thread());
-    assert_eq!((clone.state(), clone.session_id()), (SessionState::Closed, None));
+    assert_eq!((clone.status().state, clone.status().session_id), (SessionState::Closed, None));
     for _ in 0..2 {
         let start = Instant::now();
         session.close().unwrap();
@@ -729,7 +729,7 @@ fn close_gives_up_within_a_second_when_the_server_is_down() {
     assert!(at_best(start) < CLOSE, "{:?}", start.elapsed());
     assert!(matches!(&error, Error::Unavailable { .. }), "{error:?}");
     assert!(error.to_string().starts_with("close the session"), "{error}");
-    assert_eq!(session.state(), SessionState::Closed);
+    assert_eq!(session.status().state, SessionState::Closed);
 }
 
 fn close_gives_up_within_a_second_in_a_black_hole() {
@@ -821,7 +821,7 @@ fn dropped_subscribers_are_forgotten_at_the_next_event() {
 fn two_sessions_of_one_process_are_two_owners() {
     let address = Shared::chroot();
     let (one, two) = (session(&address), session(&address));
-    assert_ne!(one.session_id(), two.session_id());
+    assert_ne!(one.status().session_id, two.status().session_id);
     let (first, second) =
         (ZkMutex::new(&one, "/lock").unwrap(), ZkMutex::new(&two, "/lock").unwrap());
     let guard = first.lock().unwrap();
@@ -829,16 +829,17 @@ fn two_sessions_of_one_process_are_two_owners() {
     assert!(first.is_owned_by_current_thread() && !second.is_owned_by_current_thread());
     one.close().unwrap();
     drop(guard);
-    assert_eq!(two.state(), SessionState::Connected);
+    assert_eq!(two.status().state, SessionState::Connected);
     second.lock_timeout(SOON).optional().unwrap().unwrap().unlock().unwrap();
     until_empty(&address, "/lock");
 }
 
 fn credentials_are_presented_anew_after_a_cut() {
     let (proxy, address) = proxied();
-    let builder =
-        ZkSession::builder(&address).session_timeout(Duration::from_secs(15)).connect_timeout(SOON);
-    let session = builder.auth("digest", "user:one").auth("digest", "user:two").connect().unwrap();
+    let config =
+        Config::new(&address).session_timeout(Duration::from_secs(15)).connect_timeout(SOON);
+    let session =
+        ZkSession::connect(config.auth("digest", "user:one").auth("digest", "user:two")).unwrap();
     let events = session.subscribe();
     let mutex = ZkMutex::builder(&session, "/safe/lock").acl(Acl::CreatorAll).build().unwrap();
     mutex.lock().unwrap().unlock().unwrap();
@@ -859,10 +860,10 @@ fn credentials_are_presented_anew_after_a_cut() {
         mutex.lock().unwrap().unlock().unwrap();
     }
     // They are sent in the next session, too.
-    let id = session.session_id();
+    let id = session.status().session_id;
     expire(&proxy, &Shared::connect_string());
     until_event(&events, |event| id_of(event).is_some());
-    assert_ne!(session.session_id(), id);
+    assert_ne!(session.status().session_id, id);
     let guard = mutex.lock().unwrap();
     let mut raw = Raw::connect(&Shared::connect_string()).unwrap();
     let folder = full_path(&address, "/safe/lock");

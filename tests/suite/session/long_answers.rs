@@ -169,7 +169,7 @@ fn a_candidate_in_a_folder_that_is_too_long_tries_on_and_leads_once_it_is_cleane
     let election = ZkElection::new(&session, BAD).unwrap();
     let candidate = election.join().unwrap();
     match candidate.events().recv_timeout(SOON).unwrap() {
-        ElectionEvent::Trouble(e) => too_long(Err::<(), _>(e), BAD),
+        ElectionEvent::Retrying(e) => too_long(Err::<(), _>(e), BAD),
         other => panic!("{other:?}"),
     }
     clean_up(&at, &made);

@@ -15,9 +15,9 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    CancelToken, Error, Held, LockLabel, LockStats, LossReason, Member, Observer, OptionalExt,
-    Result, SessionEvent, Wait, WaitOutcome, ZkElection, ZkExclusiveLock, ZkMultiLock, ZkMutex,
-    ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    CancelToken, Config, Error, Held, LockLabel, LockStats, LossReason, Member, Observer,
+    OptionalExt, Result, SessionEvent, Wait, WaitOutcome, ZkElection, ZkExclusiveLock, ZkMultiLock,
+    ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 
 const T: Duration = Duration::from_secs(15);
@@ -31,8 +31,8 @@ struct Teller {
 
 impl Teller {
     fn tell(&self, lock: &LockLabel, what: &str) {
-        assert!(lock.path().starts_with('/'));
-        let _ = self.locks.send(format!("{} {:?} {what}", lock.recipe(), lock.name()));
+        assert!(lock.path.starts_with('/'));
+        let _ = self.locks.send(format!("{} {:?} {what}", lock.recipe, lock.name));
     }
 }
 
@@ -63,15 +63,17 @@ impl Observer for Teller {
     fn lease_margin(&mut self, left: Duration) {
         let _ = self.rest.send(("margin".to_owned(), left));
     }
-    fn connected(&mut self, _: i64, timeout: Duration) {
-        assert_eq!(timeout, T);
-        let _ = self.locks.send("connected".to_owned());
-    }
-    fn session_lost(&mut self, reason: LossReason) {
-        let _ = self.locks.send(format!("session {}", reason.as_str()));
-    }
-    fn closed(&mut self) {
-        let _ = self.locks.send("closed".to_owned());
+    fn session_changed(&mut self, event: &SessionEvent) {
+        let what = match event {
+            SessionEvent::Connected { timeout, .. } => {
+                assert_eq!(*timeout, T);
+                "connected".to_owned()
+            }
+            SessionEvent::Lost(reason) => format!("session {}", reason.as_str()),
+            SessionEvent::Closed => "closed".to_owned(),
+            _ => return,
+        };
+        let _ = self.locks.send(what);
     }
 }
 
@@ -102,8 +104,8 @@ impl Told {
 
 fn observed(at: &str) -> (ZkSession, Told) {
     let ((locks, told), (rest, of_requests)) = (unbounded(), unbounded());
-    let builder = ZkSession::builder(at).session_timeout(T).connect_timeout(SOON);
-    let session = builder.observer(Teller { locks, rest }).connect().unwrap();
+    let config = Config::new(at).session_timeout(T).connect_timeout(SOON);
+    let session = ZkSession::builder(config).observer(Teller { locks, rest }).connect().unwrap();
     let told = Told { locks: told, rest: of_requests };
     told.next(&["connected"]);
     (session, told)
@@ -204,7 +206,7 @@ fn each_hold_ends_once_when_it_is_lost() {
     all.iter()
         .for_each(|(label, ..)| told.of(&format!("{label} \"a name\""), &["began", "acquired"]));
     assert!(all.iter().all(|(_, stats, _)| stats().held == 1));
-    assert!(server.expire_session(session.session_id().unwrap()));
+    assert!(server.expire_session(session.status().session_id.unwrap()));
     let lost: Vec<String> =
         (0..all.len()).map(|_| told.locks.recv_timeout(SOON).unwrap()).collect();
     for (label, stats, _) in &all {
@@ -220,7 +222,7 @@ fn each_hold_ends_once_when_it_is_lost() {
     until_event(&events, |event| matches!(event, SessionEvent::Connected { .. }));
     drop(all[0].2(Wait::forever()).unwrap().unwrap());
     told.of("mutex \"a name\"", &["began", "acquired", "released"]);
-    let now = session.stats();
+    let now = session.status().stats;
     assert_eq!((now.sessions, now.sessions_lost), (2, 1));
 }
 
@@ -290,12 +292,12 @@ fn readers_that_share_a_node_are_a_hold_each_and_are_lost_together() {
         }
         inside.wait();
         assert_eq!((rwlock.read_stats().held, rwlock.write_stats().held), (2, 0));
-        assert!(server.expire_session(session.session_id().unwrap()));
+        assert!(server.expire_session(session.status().session_id.unwrap()));
         until("both are lost", SOON, || (rwlock.read_stats().lost == 2).then_some(()));
         go_on.wait();
     });
     assert_eq!(rwlock.read_stats().held, 0);
-    until("the new session", SOON, || (session.stats().sessions == 2).then_some(()));
+    until("the new session", SOON, || (session.status().stats.sessions == 2).then_some(()));
     session.close().unwrap();
     let all: Vec<String> = told.locks.iter().collect();
     let count = |what: &str| all.iter().filter(|told| told.ends_with(what)).count();
@@ -379,8 +381,7 @@ fn an_observer_that_is_stuck_or_panics_holds_up_no_lock_and_no_loss() {
     let (server, at) = start();
     let ((open, gate), (tell, missed)) = (unbounded(), unbounded());
     let ((locks, told), (rest, _)) = (unbounded(), unbounded());
-    let session = ZkSession::builder(&at)
-        .session_timeout(T)
+    let session = ZkSession::builder(Config::new(&at).session_timeout(T))
         .observer(Stuck(gate, tell))
         .observer(Teller { locks, rest })
         .connect()
@@ -388,7 +389,7 @@ fn an_observer_that_is_stuck_or_panics_holds_up_no_lock_and_no_loss() {
     let mutex = Arc::new(ZkMutex::builder(&session, "/lock").keep(T).build().unwrap());
     let guard = mutex.lock().unwrap();
     let lost = guard.lost();
-    assert!(server.expire_session(session.session_id().unwrap()));
+    assert!(server.expire_session(session.status().session_id.unwrap()));
     assert!(lost.wait(SOON).is_some(), "the holder is told, whatever an observer does");
     drop(guard);
     // As many calls as the queue has room for, and more.

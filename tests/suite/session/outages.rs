@@ -10,8 +10,8 @@ use crate::support::{
 use log::Level;
 use std::{thread, time::Duration};
 use zk_mutex::{
-    Cause, Error, LossReason, OptionalExt, RetryPolicy, SessionEvent, SessionState, ZkMutex,
-    ZkSession,
+    Cause, Config, Error, LossReason, OptionalExt, RetryPolicy, SessionEvent, SessionState,
+    ZkMutex, ZkSession,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -35,7 +35,7 @@ fn outage_is_a_warning_with_host_and_cause_and_its_end_names_the_server() {
     proxy.refuse(true);
     proxy.cut();
     until_state(&ours, SessionState::Suspended);
-    let id = format!("session 0x{:x}", ours.session_id().unwrap());
+    let id = format!("session 0x{:x}", ours.status().session_id.unwrap());
     let told = until_logged(Level::Warn, &[&id, &format!("the connection to {host} is lost (")]);
     assert!(told.contains("; lease left ") && told.ends_with("; resuming"), "{told}");
     let again = until_logged(Level::Warn, &[&id, "no connection for 1", &format!("{host}: ")]);
@@ -54,7 +54,7 @@ fn outage_is_a_warning_with_host_and_cause_and_its_end_names_the_server() {
 fn expiry_is_told_once() {
     let server = Server::start();
     let ours = session_of(&server.connect_string(), Duration::from_secs(30));
-    let (events, id) = (ours.subscribe(), ours.session_id().unwrap());
+    let (events, id) = (ours.subscribe(), ours.status().session_id.unwrap());
     server.embedded_server().expire_session(id);
     while !matches!(next(&events), SessionEvent::Lost(LossReason::SessionExpired)) {}
     until_state(&ours, SessionState::Connected);
@@ -73,7 +73,7 @@ fn expiry_is_told_once() {
 /// has seen less than the session for a while.
 fn forgetful(after: Option<Duration>) -> (Server, ZkSession, ZkMutex) {
     let server = Server::start();
-    let mut builder = ZkSession::builder(server.connect_string())
+    let mut config = Config::new(server.connect_string())
         .session_timeout(Duration::from_secs(6))
         .connect_timeout(SOON)
         .retry_policy(RetryPolicy {
@@ -81,9 +81,9 @@ fn forgetful(after: Option<Duration>) -> (Server, ZkSession, ZkMutex) {
             ..RetryPolicy::default()
         });
     if let Some(after) = after {
-        builder = builder.after_data_loss(after);
+        config = config.after_data_loss(after);
     }
-    let session = builder.connect().unwrap();
+    let session = ZkSession::connect(config).unwrap();
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     (0..20).for_each(|_| mutex.lock().unwrap().unlock().unwrap());
     (server, session, mutex)
@@ -91,7 +91,7 @@ fn forgetful(after: Option<Duration>) -> (Server, ZkSession, ZkMutex) {
 
 fn server_without_its_data_is_told_as_such_and_waited_for() {
     let (server, session, mutex) = forgetful(None);
-    let (id, events) = (session.session_id(), session.subscribe());
+    let (id, events) = (session.status().session_id, session.subscribe());
     server.wipe();
     let asks = "did it lose its data";
     // A busy server may answer the first attempts too late: then the error says only that.
@@ -104,7 +104,10 @@ fn server_without_its_data_is_told_as_such_and_waited_for() {
     assert!(hosts.len() == 1 && hosts[0].reason.contains(asks), "{hosts:?}");
     assert!(!error.to_string().contains("reachable"), "{error}");
     until_logged(Level::Warn, &["no connection for 1", asks]);
-    assert_eq!((session.session_id(), session.state()), (id, SessionState::Suspended));
+    assert_eq!(
+        (session.status().session_id, session.status().state),
+        (id, SessionState::Suspended)
+    );
     assert!(events.try_iter().all(|event| event == SessionEvent::Suspended));
 }
 
@@ -112,7 +115,7 @@ fn new_session_follows_the_data_loss_after_the_time_that_was_set() {
     // Longer than a server takes to read its data on a busy computer: until then it refuses the
     // session, as if it had lost the data.
     let (server, session, mutex) = forgetful(Some(Duration::from_secs(10)));
-    let (id, events) = (session.session_id(), session.subscribe());
+    let (id, events) = (session.status().session_id, session.subscribe());
     let guard = mutex.lock().unwrap();
     // A restart, with the data, is none: the same server takes the session back.
     server.restart();
@@ -124,7 +127,7 @@ fn new_session_follows_the_data_loss_after_the_time_that_was_set() {
         assert!(guard.lost().wait(SOON).is_some());
         while next(&events) != SessionEvent::Lost(LossReason::SessionExpired) {}
         until_state(&session, SessionState::Connected);
-        assert_ne!(session.session_id(), id);
+        assert_ne!(session.status().session_id, id);
         drop(guard);
         let got = waits.join().unwrap();
         // Its time may have been over before the session was given up.
@@ -142,18 +145,22 @@ fn session_is_not_given_up_while_a_host_does_not_answer() {
     let dead = Proxy::start(server.address());
     dead.refuse(true);
     let hosts = format!("{},{}", server.connect_string(), dead.connect_string());
-    let session = ZkSession::builder(hosts)
-        .session_timeout(Duration::from_secs(6))
-        .connect_timeout(SOON)
-        .after_data_loss(Duration::from_millis(100))
-        .connect()
-        .unwrap();
+    let session = ZkSession::connect(
+        Config::new(hosts)
+            .session_timeout(Duration::from_secs(6))
+            .connect_timeout(SOON)
+            .after_data_loss(Duration::from_millis(100)),
+    )
+    .unwrap();
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     (0..20).for_each(|_| mutex.lock().unwrap().unlock().unwrap());
-    let id = session.session_id();
+    let id = session.status().session_id;
     server.wipe();
     until_logged(Level::Warn, &["no connection for 1", "did it lose its data", "refused"]);
-    assert_eq!((session.session_id(), session.state()), (id, SessionState::Suspended));
+    assert_eq!(
+        (session.status().session_id, session.status().state),
+        (id, SessionState::Suspended)
+    );
 }
 
 scenarios![

@@ -10,8 +10,8 @@ use crate::support::{
 use crossbeam_channel::{Sender, unbounded};
 use std::{panic, thread, time::Duration};
 use zk_mutex::{
-    ElectionEvent, LossReason, Observer, OptionalExt, RetryPolicy, SessionEvent, SessionState,
-    ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSession,
+    Config, ElectionEvent, LossReason, Observer, OptionalExt, RetryPolicy, SessionEvent,
+    SessionState, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSession,
 };
 
 const PATH: &str = "/locks/orders";
@@ -82,7 +82,7 @@ fn connection_comes_back_when_the_logger_panics_at_its_dialling() {
     let events = session.subscribe();
     let guard_of = ZkMutex::new(&session, PATH).unwrap();
     let guard = guard_of.lock().unwrap();
-    let id = session.session_id();
+    let id = session.status().session_id;
     logged::trap("dialling");
     server.embedded_server().cut_connections();
     assert_eq!(
@@ -90,7 +90,7 @@ fn connection_comes_back_when_the_logger_panics_at_its_dialling() {
         (SessionEvent::Suspended, SessionEvent::Reconnected)
     );
     until_panics(1);
-    assert_eq!((session.session_id(), guard.check()), (id, Ok(())));
+    assert_eq!((session.status().session_id, guard.check()), (id, Ok(())));
 }
 
 /// Two holds end together. A panic of the logger at the first loss must not stop the notification
@@ -107,7 +107,7 @@ fn all_losses_are_notified_when_the_logger_panics_at_the_first_one() {
         let waiters =
             locks.each_ref().map(|lock| spawn_waiting(scope, || drop(lock.lock().unwrap())));
         logged::trap("lock lost");
-        assert!(server.embedded_server().expire_session(session.session_id().unwrap()));
+        assert!(server.embedded_server().expire_session(session.status().session_id.unwrap()));
         assert!(lost.iter().all(|lost| lost.wait(SOON).is_some()));
         waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
     });
@@ -129,29 +129,31 @@ impl Drop for Bomb {
 struct Thrower(Sender<&'static str>);
 
 impl Observer for Thrower {
-    fn suspended(&mut self) {
-        let _ = self.0.send("suspended");
-        panic::panic_any(Bomb);
-    }
-
-    fn reconnected(&mut self) {
-        let _ = self.0.send("reconnected");
-        panic!("the application's observer");
-    }
-
-    fn closed(&mut self) {
-        let _ = self.0.send("closed");
+    fn session_changed(&mut self, event: &SessionEvent) {
+        match event {
+            SessionEvent::Suspended => {
+                let _ = self.0.send("suspended");
+                panic::panic_any(Bomb);
+            }
+            SessionEvent::Reconnected => {
+                let _ = self.0.send("reconnected");
+                panic!("the application's observer");
+            }
+            SessionEvent::Closed => drop(self.0.send("closed")),
+            _ => {}
+        }
     }
 }
 
 fn observer_that_panics_is_called_again_though_the_logger_panics_at_that() {
     let server = Server::embedded().start();
     let (calls, called) = unbounded();
-    let session = ZkSession::builder(server.connect_string())
-        .session_timeout(Duration::from_secs(4))
-        .observer(Thrower(calls))
-        .connect()
-        .unwrap();
+    let session = ZkSession::builder(
+        Config::new(server.connect_string()).session_timeout(Duration::from_secs(4)),
+    )
+    .observer(Thrower(calls))
+    .connect()
+    .unwrap();
     logged::trap("an observer panicked");
     for _ in 0..2 {
         server.embedded_server().cut_connections();
@@ -184,20 +186,21 @@ fn candidate_leads_and_leaves_though_the_logger_panics_at_its_news() {
 /// If no session can be made, the logger panics at each attempt, too.
 fn session_is_made_in_the_end_though_the_logger_panics_at_each_attempt() {
     let server = Server::embedded().start();
-    let session = ZkSession::builder(server.connect_string())
-        .session_timeout(Duration::from_secs(4))
-        .retry_policy(RetryPolicy { cap: Duration::from_millis(200), ..RetryPolicy::default() })
-        .connect()
-        .unwrap();
+    let session = ZkSession::connect(
+        Config::new(server.connect_string()).session_timeout(Duration::from_secs(4)).retry_policy(
+            RetryPolicy { cap: Duration::from_millis(200), ..RetryPolicy::default() },
+        ),
+    )
+    .unwrap();
     let events = session.subscribe();
     logged::trap(""); // the logger panics at every record
     server.embedded_server().refuse(true);
     server.embedded_server().cut_connections();
     until_event(&events, |event| *event == SessionEvent::Suspended);
-    server.embedded_server().expire_session(session.session_id().unwrap());
+    server.embedded_server().expire_session(session.status().session_id.unwrap());
     server.embedded_server().refuse(false);
     until_event(&events, |event| matches!(event, SessionEvent::Connected { .. }));
-    assert_eq!(session.state(), SessionState::Connected);
+    assert_eq!(session.status().state, SessionState::Connected);
     drop(ZkMutex::new(&session, PATH).unwrap().lock().unwrap());
 }
 

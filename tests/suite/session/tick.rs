@@ -9,13 +9,13 @@ use crate::support::{
 };
 use log::Level;
 use std::time::Duration;
-use zk_mutex::{SessionBuilder, ZkMutex, ZkSession};
+use zk_mutex::{Config, ZkMutex, ZkSession};
 
 const PATH: &str = "/locks/orders";
 const T: Duration = Duration::from_secs(6);
 
-fn connect(at: &str, settings: impl FnOnce(SessionBuilder) -> SessionBuilder) -> ZkSession {
-    settings(ZkSession::builder(at).session_timeout(T)).connect().unwrap()
+fn connect(at: &str, settings: impl FnOnce(Config) -> Config) -> ZkSession {
+    ZkSession::connect(settings(Config::new(at).session_timeout(T))).unwrap()
 }
 
 /// Waits until so many warnings have this part; there must never be more.
@@ -28,7 +28,7 @@ fn until_warned(part: &str, count: usize) {
 fn lease_of_a_stated_tick_is_longer() {
     let server = Server::builder().tick(T / 12).start();
     let at = server.connect_string();
-    let stated = connect(&at, |builder| builder.server_tick(T / 12));
+    let stated = connect(&at, |config| config.server_tick(T / 12));
     let mutex = ZkMutex::new(&stated, PATH).unwrap();
     let guard = mutex.lock().unwrap();
     // With a tick of T/2, a renewed lease would never have more than 0.6 T.
@@ -48,26 +48,25 @@ fn tick_that_does_not_fit_what_the_servers_grant_is_warned_of() {
     let at = server.connect_string();
     // Four seconds are granted instead of two: the least that a server with a tick of 2 s grants.
     let session =
-        ZkSession::builder(&at).session_timeout(second * 2).server_tick(second).connect().unwrap();
-    assert_eq!(session.timeout(), second * 4);
+        ZkSession::connect(Config::new(&at).session_timeout(second * 2).server_tick(second))
+            .unwrap();
+    assert_eq!(session.status().timeout, second * 4);
     until_warned("looks like a tick of 2000 ms", 1);
     // Forty seconds are granted instead of sixty: the most that such a server grants.
     let session =
-        ZkSession::builder(&at).session_timeout(second * 60).server_tick(second).connect().unwrap();
-    assert_eq!(session.timeout(), second * 40);
+        ZkSession::connect(Config::new(&at).session_timeout(second * 60).server_tick(second))
+            .unwrap();
+    assert_eq!(session.status().timeout, second * 40);
     until_warned("looks like a tick of 2000 ms", 2);
     // A server that grants less than two ticks.
     let session =
-        ZkSession::builder(&at).session_timeout(T).server_tick(second * 4).connect().unwrap();
-    assert_eq!(session.timeout(), T);
+        ZkSession::connect(Config::new(&at).session_timeout(T).server_tick(second * 4)).unwrap();
+    assert_eq!(session.status().timeout, T);
     until_warned("less than two of the servers' ticks", 1);
     // The stated tick is right.
     for timeout in [second * 2, second * 6, second * 60] {
         drop(
-            ZkSession::builder(&at)
-                .session_timeout(timeout)
-                .server_tick(second * 2)
-                .connect()
+            ZkSession::connect(Config::new(&at).session_timeout(timeout).server_tick(second * 2))
                 .unwrap(),
         );
     }

@@ -28,7 +28,7 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Contender, Error, Held, LossReason, LostSignal, OptionalExt, Result, Wait, ZkSemaphore,
+    Config, Contender, Error, Held, LossReason, LostSignal, OptionalExt, Result, Wait, ZkSemaphore,
     ZkSession,
 };
 
@@ -128,7 +128,7 @@ pub fn main() -> ExitCode {
     let timeout = Duration::from_millis(timeout.parse().expect("a timeout"));
     // In a long outage it connects only after the end of the outage.
     let session = loop {
-        match ZkSession::builder(connect).session_timeout(timeout).connect() {
+        match ZkSession::connect(Config::new(connect).session_timeout(timeout)) {
             Ok(session) => break session,
             Err(Error::Connect { .. }) => {}
             Err(e) => panic!("{e}"),
@@ -198,7 +198,7 @@ impl Worker {
     fn note_session(&self) {
         // The notes of several threads must come in the order of the sessions.
         let mut noted = self.noted.lock().expect("no thread panics with it");
-        let session = self.session.session_id();
+        let session = self.session.status().session_id;
         if let Some(id) = session.filter(|_| *noted != session) {
             self.history.note(now(), "session", Note::Session { id });
             *noted = session;
@@ -400,7 +400,7 @@ impl Actor<'_> {
         let holds = section.guard.holds();
         let watched = section.holds.iter().zip(holds).map(|(hold, held)| Watched::new(*hold, held));
         let mut watched: Vec<_> = watched.collect();
-        let first = self.worker.session.session_id();
+        let first = self.worker.session.status().session_id;
         // Such a thread waits for the signal, and makes no call by which the library would notice
         // the loss. A hold that is valid now belongs to the session that was read before.
         let waits = self.random.bool() && watched.iter().all(|one| one.held.is_held());
@@ -564,9 +564,9 @@ impl<'g> Watched<'g> {
         if is_ready(&self.signal) {
             return Found::Void;
         }
-        let before = session.session_id();
-        let left = session.lease_remaining();
-        match session.session_id() {
+        let before = session.status().session_id;
+        let left = session.status().lease_remaining;
+        match session.status().session_id {
             id if id != first || before != first => Found::Unknown,
             _ if left.is_zero() => Found::Void,
             _ => Found::Held(at, at + left.as_micros() as i64),

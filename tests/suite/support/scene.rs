@@ -6,7 +6,7 @@ use crossbeam_channel::Receiver;
 use std::time::Duration;
 #[cfg(feature = "tls")]
 use zk_mutex::TlsConfig;
-use zk_mutex::{Held, SessionBuilder, SessionEvent, SessionState, ZkMutex, ZkSession};
+use zk_mutex::{Config, Held, SessionEvent, SessionState, ZkMutex, ZkSession};
 use zk_test_server::Brand;
 
 /// Long enough for anything that should happen at once, on a busy machine.
@@ -18,19 +18,20 @@ pub fn session(connect_string: &str) -> ZkSession {
     session_of(connect_string, Duration::from_secs(30))
 }
 
-/// The builder of a session, which connects over TLS where the run's switch says so.
-pub fn builder(connect_string: impl Into<String>) -> SessionBuilder {
-    let builder = ZkSession::builder(connect_string);
+/// The settings of a session, which connects over TLS where the run's switch says so.
+pub fn config(connect_string: impl Into<String>) -> Config {
+    let config = Config::new(connect_string);
     #[cfg(feature = "tls")]
     if tls::is_on() {
-        return builder.tls(TlsConfig::new(pki::Pki::shared().ca_file()));
+        return config.tls(TlsConfig::new(pki::Pki::shared().ca_file()));
     }
-    builder
+    config
 }
 
 #[track_caller]
 pub fn session_of(connect_string: &str, timeout: Duration) -> ZkSession {
-    match builder(connect_string).session_timeout(timeout).connect_timeout(SOON).connect() {
+    match ZkSession::connect(config(connect_string).session_timeout(timeout).connect_timeout(SOON))
+    {
         Ok(session) => {
             if brand::current() == Brand::Keeper {
                 ask_for_containers(&session);
@@ -47,7 +48,7 @@ pub fn session_of(connect_string: &str, timeout: Duration) -> ZkSession {
 #[track_caller]
 fn ask_for_containers(session: &ZkSession) {
     // The session asks only for a path that nobody has made.
-    let path = format!("/asked/{:x}", session.session_id().unwrap_or_default());
+    let path = format!("/asked/{:x}", session.status().session_id.unwrap_or_default());
     if let Err(e) = ZkMutex::new(session, &path).and_then(|mutex| mutex.lock()?.unlock()) {
         panic!("{e}");
     }
@@ -82,7 +83,9 @@ pub fn until_event(
 
 #[track_caller]
 pub fn until_state(session: &ZkSession, state: SessionState) {
-    until(&format!("the session is {state:?}"), SOON, || (session.state() == state).then_some(()));
+    until(&format!("the session is {state:?}"), SOON, || {
+        (session.status().state == state).then_some(())
+    });
 }
 
 /// Waits until the session, while it holds something, has a lease that a write has renewed on a
@@ -90,9 +93,9 @@ pub fn until_state(session: &ZkSession, state: SessionState) {
 /// session. The lease of a new session or connection ends only just before.
 #[track_caller]
 pub fn until_renewed(session: &ZkSession) {
-    let most = session.timeout() * 3 / 5;
-    until("a renewed lease", session.timeout(), || {
-        (session.lease_remaining() < most).then_some(())
+    let most = session.status().timeout * 3 / 5;
+    until("a renewed lease", session.status().timeout, || {
+        (session.status().lease_remaining < most).then_some(())
     });
 }
 
@@ -127,6 +130,11 @@ pub fn full_path(connect_string: &str, path: &str) -> String {
         Some((_, chroot)) => format!("/{chroot}{path}"),
         None => path.to_owned(),
     }
+}
+
+/// The name of a node.
+pub fn name(path: &str) -> &str {
+    path.rsplit_once('/').unwrap().1
 }
 
 /// The names of the nodes in the lock's folder; none if it does not exist. For a semaphore these

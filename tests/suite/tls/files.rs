@@ -1,6 +1,6 @@
 //! The files of certificates and keys: what cannot be used is an error at once, and what was
 //! replaced is taken at the next connection.
-use super::{Stage, assert_says, builder};
+use super::{Stage, assert_says, config};
 use crate::support::{
     Scratch, at_best,
     pki::{Leaf, Pki},
@@ -8,7 +8,7 @@ use crate::support::{
     scene::{SOON, next},
 };
 use std::{fs, path::Path, time::Instant};
-use zk_mutex::{Error, OptionalExt, SessionEvent, TlsConfig, ZkMutex};
+use zk_mutex::{Error, OptionalExt, SessionEvent, TlsConfig, ZkMutex, ZkSession};
 
 /// Nothing listens there; nobody is to dial it.
 const NOWHERE: &str = "127.0.0.1:1";
@@ -16,7 +16,7 @@ const NOWHERE: &str = "127.0.0.1:1";
 #[track_caller]
 fn refused(tls: TlsConfig, words: &[&str]) {
     let begun = Instant::now();
-    match builder(NOWHERE, tls).connect() {
+    match ZkSession::connect(config(NOWHERE, tls)) {
         Err(Error::InvalidConfig { what: "TLS configuration", reason }) => {
             assert_says(&reason, words);
         }
@@ -74,7 +74,7 @@ fn files_that_cannot_be_used_are_named_at_once() {
 fn a_host_that_no_certificate_can_name_is_refused_at_once() {
     let scratch = Scratch::new("tls");
     let pki = Pki::new(scratch.path(), "own");
-    match builder("zk..example:2181", TlsConfig::new(pki.ca_file())).connect() {
+    match ZkSession::connect(config("zk..example:2181", TlsConfig::new(pki.ca_file()))) {
         Err(Error::InvalidConfig { reason, .. }) => {
             assert_says(&reason, &["zk..example", "in no certificate"]);
         }
@@ -86,7 +86,7 @@ fn a_host_that_no_certificate_can_name_is_refused_at_once() {
 fn a_replaced_ca_is_taken_at_the_next_connection() {
     let stage = Stage::new();
     let session = stage.session(stage.trust());
-    let (id, events) = (session.session_id(), session.subscribe());
+    let (id, events) = (session.status().session_id, session.subscribe());
     let guard = ZkMutex::new(&session, "/lock").unwrap().lock().unwrap();
     let other = stage.stranger();
     stage.server.renew(other.clone(), None);
@@ -104,14 +104,14 @@ fn a_replaced_ca_is_taken_at_the_next_connection() {
     stage.server.restart();
     assert_eq!(next(&events), SessionEvent::Suspended);
     assert_eq!(next(&events), SessionEvent::Reconnected);
-    assert!(guard.is_held() && session.session_id() == id);
+    assert!(guard.is_held() && session.status().session_id == id);
 }
 
 /// A file that is missing for a while costs no more than an outage.
 fn a_session_resumes_when_its_files_are_right_again() {
     let stage = Stage::new();
     let session = stage.session(stage.trust());
-    let (id, events) = (session.session_id(), session.subscribe());
+    let (id, events) = (session.status().session_id, session.subscribe());
     let (ca, aside) = (stage.pki.ca_file(), stage.scratch.path().join("aside"));
     fs::rename(&ca, &aside).unwrap();
     stage.server.restart();
@@ -121,7 +121,7 @@ fn a_session_resumes_when_its_files_are_right_again() {
     fs::rename(&aside, &ca).unwrap();
     assert_eq!(next(&events), SessionEvent::Reconnected);
     lock.lock().unwrap().unlock().unwrap();
-    assert_eq!(session.session_id(), id);
+    assert_eq!(session.status().session_id, id);
 }
 
 pub fn tests() -> Vec<crate::support::Test> {

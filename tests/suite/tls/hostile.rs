@@ -1,5 +1,5 @@
 //! Bytes that are not TLS, or are TLS gone wrong: each is a cut with words, or a failed host.
-use super::{Stage, assert_says, builder, reason};
+use super::{Stage, assert_says, config, reason};
 use crate::support::{
     Proxy, Stub, at_best,
     pki::{Files, Leaf},
@@ -45,7 +45,7 @@ fn answers_to_the_handshake_that_are_none_are_named() {
         let stub = Stub::start(bytes, then);
         let begun = Instant::now();
         let said = reason(
-            builder(&stub.connect_string(), stage.trust()).session_timeout(Duration::from_secs(2)),
+            config(&stub.connect_string(), stage.trust()).session_timeout(Duration::from_secs(2)),
         );
         assert!(said.contains(word), "{what}: {said}");
         assert!(at_best(begun) < Duration::from_secs(10), "{what}");
@@ -62,8 +62,8 @@ fn bytes_that_somebody_adds_to_the_stream_are_a_cut() {
     let leaf = crate::support::pki::Leaf::server(&[&ip, &own]);
     stage.server.renew(stage.pki.clone(), Some(leaf));
     stage.server.restart();
-    let session = super::connected(builder(&proxy.connect_string(), stage.trust()));
-    let (id, events) = (session.session_id(), session.subscribe());
+    let session = super::connected(config(&proxy.connect_string(), stage.trust()));
+    let (id, events) = (session.status().session_id, session.subscribe());
     let guard = ZkMutex::new(&session, "/lock").unwrap().lock().unwrap();
     let forged: [&[u8]; 3] = [
         &[0, 0, 0, 20, 0, 0, 0, 1],
@@ -78,7 +78,7 @@ fn bytes_that_somebody_adds_to_the_stream_are_a_cut() {
         assert_eq!(next(&events), SessionEvent::Suspended);
         assert_eq!(next(&events), SessionEvent::Reconnected);
     }
-    assert!(guard.is_held() && session.session_id() == id);
+    assert!(guard.is_held() && session.status().session_id == id);
     assert_says(guard.path(), &["lock"]);
 }
 
@@ -121,14 +121,14 @@ fn an_end_that_only_tls_announces_is_a_cut() {
     let files = stage.pki.issue("relay", &Leaf::server(&["127.0.0.1"]));
     let (base, cap) = (Duration::from_millis(1), Duration::from_millis(10));
     let at_once = RetryPolicy { base, cap, ..RetryPolicy::default() };
-    let builder = builder(&listener.local_addr().unwrap().to_string(), stage.trust());
-    let builder = builder.session_timeout(timeout).retry_policy(at_once);
+    let config = config(&listener.local_addr().unwrap().to_string(), stage.trust());
+    let config = config.session_timeout(timeout).retry_policy(at_once);
     let (say, announce) = bounded(0);
     let server = stage.server.address();
     let relay = thread::spawn(move || relay(&listener, server, &files, &announce));
-    let session = super::connected(builder);
-    assert_eq!(session.timeout(), timeout);
-    let (id, events) = (session.session_id(), session.subscribe());
+    let session = super::connected(config);
+    assert_eq!(session.status().timeout, timeout);
+    let (id, events) = (session.status().session_id, session.subscribe());
     let suspended_and_resumed = || {
         assert_eq!(next(&events), SessionEvent::Suspended);
         assert_eq!(next(&events), SessionEvent::Reconnected);
@@ -158,7 +158,7 @@ fn an_end_that_only_tls_announces_is_a_cut() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    assert_eq!(session.session_id(), id);
+    assert_eq!(session.status().session_id, id);
     session.close().unwrap();
     drop(say);
     relay.join().unwrap();

@@ -1,5 +1,5 @@
 //! What works without TLS works over it.
-use super::{Stage, builder, connected, tries};
+use super::{Stage, config, connected, tries};
 use crate::support::{
     Proxy, Server, at_best, contend, scenarios,
     scene::{self, SOON, next, until_renewed, until_watched},
@@ -43,14 +43,14 @@ fn threads_and_processes_exclude_each_other() {
 fn a_held_lock_is_renewed_watched_and_lost_as_without_tls() {
     let stage = Stage::new();
     let session = connected(
-        builder(&stage.server.secure(), stage.trust()).session_timeout(Duration::from_secs(6)),
+        config(&stage.server.secure(), stage.trust()).session_timeout(Duration::from_secs(6)),
     );
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     let guard = mutex.lock().unwrap();
     until_renewed(&session);
     let begun = Instant::now();
-    while begun.elapsed() < session.timeout() * 3 / 2 {
-        assert!(guard.is_held() && !session.lease_remaining().is_zero());
+    while begun.elapsed() < session.status().timeout * 3 / 2 {
+        assert!(guard.is_held() && !session.status().lease_remaining.is_zero());
         thread::sleep(Duration::from_millis(50));
     }
     let at = stage.server.connect_string();
@@ -77,7 +77,7 @@ fn tls_1_3_with_a_client_certificate() {
 fn tls_1_3_without_a_client_certificate_is_refused_with_advice() {
     let stage = tls_1_3();
     for _ in 0..tries() {
-        let said = super::reason(builder(&stage.server.secure(), stage.trust()));
+        let said = super::reason(config(&stage.server.secure(), stage.trust()));
         super::assert_says(&said, &["TlsConfig::client_certificate", "refused"]);
     }
 }
@@ -90,7 +90,7 @@ fn a_host_name_is_checked_against_the_certificate() {
     crate::support::Raw::connect(&stage.server.connect_string())
         .and_then(|mut raw| raw.mkdirs("/below"))
         .unwrap();
-    let session = connected(builder(&at, stage.trust()));
+    let session = connected(config(&at, stage.trust()));
     ZkMutex::new(&session, LOCK).unwrap().lock().unwrap().unlock().unwrap();
 }
 
@@ -116,7 +116,7 @@ fn the_client_crate_works_on_the_same_connection() {
         locker.join().unwrap();
     });
     let stat = client.exists("/data-0", false).unwrap().expect("the node");
-    assert_eq!(Some(stat.ephemeral_owner), session.session_id(), "one session for both");
+    assert_eq!(Some(stat.ephemeral_owner), session.status().session_id, "one session for both");
 }
 
 /// A hundred threads ask at once: their requests and the answers share TLS records.
@@ -154,8 +154,8 @@ fn a_cut_session_is_resumed_over_tls() {
     let stage = Stage::new();
     // Longer than a busy machine takes to start a server.
     let long = Duration::from_secs(60);
-    let session = connected(builder(&stage.server.secure(), stage.trust()).session_timeout(long));
-    let (id, events) = (session.session_id(), session.subscribe());
+    let session = connected(config(&stage.server.secure(), stage.trust()).session_timeout(long));
+    let (id, events) = (session.status().session_id, session.subscribe());
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     let guard = mutex.lock().unwrap();
     for _ in 0..2 {
@@ -163,7 +163,7 @@ fn a_cut_session_is_resumed_over_tls() {
         assert_eq!(next(&events), SessionEvent::Suspended);
         assert_eq!(next(&events), SessionEvent::Reconnected);
     }
-    assert!(guard.is_held() && session.session_id() == id);
+    assert!(guard.is_held() && session.status().session_id == id);
     guard.unlock().unwrap();
 }
 
@@ -173,7 +173,7 @@ fn locks_are_exact_while_connections_are_cut() {
     let (at, server) = (stage.server.secure(), stage.server.embedded_server());
     let total = AtomicU64::new(0);
     let is_over = std::sync::atomic::AtomicBool::new(false);
-    let sessions: Vec<_> = (0..2).map(|_| connected(builder(&at, stage.trust()))).collect();
+    let sessions: Vec<_> = (0..2).map(|_| connected(config(&at, stage.trust()))).collect();
     let inside = AtomicU64::new(0);
     thread::scope(|scope| {
         let _all = contend::Over(&is_over);
@@ -216,14 +216,13 @@ fn a_server_that_hangs_in_the_handshake_holds_nothing_up() {
     for _ in 0..4 {
         let at = format!("{},{}", silent.connect_string(), stage.server.secure());
         let begun = Instant::now();
-        let session =
-            connected(builder(&at, stage.trust()).session_timeout(Duration::from_secs(3)));
+        let session = connected(config(&at, stage.trust()).session_timeout(Duration::from_secs(3)));
         assert!(at_best(begun) < Duration::from_secs(10));
         ZkMutex::new(&session, LOCK).unwrap().lock().unwrap().unlock().unwrap();
     }
     let begun = Instant::now();
     let said = super::reason(
-        builder(&silent.connect_string(), stage.trust()).session_timeout(Duration::from_secs(3)),
+        config(&silent.connect_string(), stage.trust()).session_timeout(Duration::from_secs(3)),
     );
     assert!(at_best(begun) < Duration::from_secs(8));
     super::assert_says(&said, &["did not end the TLS handshake within"]);
@@ -235,7 +234,7 @@ fn deadlines_hold_while_the_server_hangs_in_the_handshake() {
     let stage = Stage::new();
     let server: &Server = &stage.server;
     let session =
-        connected(builder(&server.secure(), stage.trust()).session_timeout(Duration::from_secs(6)));
+        connected(config(&server.secure(), stage.trust()).session_timeout(Duration::from_secs(6)));
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     let events = session.subscribe();
     server.embedded_server().black_hole(true);

@@ -14,7 +14,7 @@ use crate::support::{
     tls::ServerSide,
 };
 use std::time::Duration;
-use zk_mutex::{Error, SessionBuilder, TlsConfig, ZkSession};
+use zk_mutex::{Config, Error, TlsConfig, ZkSession};
 
 /// A CA, and a server with a certificate of it.
 struct Stage {
@@ -26,12 +26,12 @@ struct Stage {
 impl Stage {
     /// Clients need no certificate.
     fn new() -> Stage {
-        Stage::with(false, |builder| builder)
+        Stage::with(false, |config| config)
     }
 
     /// Clients need a certificate of the same CA.
     fn wants_clients() -> Stage {
-        Stage::with(true, |builder| builder)
+        Stage::with(true, |config| config)
     }
 
     fn with(
@@ -63,17 +63,17 @@ impl Stage {
 
     #[track_caller]
     fn session(&self, tls: TlsConfig) -> ZkSession {
-        connected(builder(&self.server.secure(), tls))
+        connected(config(&self.server.secure(), tls))
     }
 }
 
-fn builder(at: &str, tls: TlsConfig) -> SessionBuilder {
-    ZkSession::builder(at).session_timeout(Duration::from_secs(30)).connect_timeout(SOON).tls(tls)
+fn config(at: &str, tls: TlsConfig) -> Config {
+    Config::new(at).session_timeout(Duration::from_secs(30)).connect_timeout(SOON).tls(tls)
 }
 
 #[track_caller]
-fn connected(builder: SessionBuilder) -> ZkSession {
-    builder.connect().unwrap_or_else(|e| panic!("{e}"))
+fn connected(config: Config) -> ZkSession {
+    ZkSession::connect(config).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// The first handshakes of a Java process take their time, on a busy machine several seconds.
@@ -86,17 +86,17 @@ fn tries() -> usize {
 
 /// Why the only host gives no session.
 #[track_caller]
-fn reason(builder: SessionBuilder) -> String {
-    match refused(builder) {
+fn reason(config: Config) -> String {
+    match refused(config) {
         Error::Connect { hosts, .. } => hosts[0].reason.clone(),
         other => panic!("{other:?}"),
     }
 }
 
 #[track_caller]
-fn refused(builder: SessionBuilder) -> Error {
+fn refused(config: Config) -> Error {
     let within = if Variant::current() == Variant::Real { JAVA } else { Duration::from_secs(2) };
-    builder.connect_timeout(within).connect().unwrap_err()
+    ZkSession::connect(config.connect_timeout(within)).unwrap_err()
 }
 
 #[track_caller]

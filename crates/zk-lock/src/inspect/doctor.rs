@@ -73,10 +73,10 @@ impl Findings {
 
 pub fn run(common: &Common, args: &DoctorArgs, output: &Output) -> Result<u8, Failure> {
     let mut findings = Findings::default();
-    let builder = connect::builder(common, args.session)?;
+    let config = connect::config(common, args.session)?;
     let servers = common.connect.as_deref().unwrap_or_default();
     let hosts = check_hosts(servers, &mut findings);
-    match builder.connect() {
+    match ZkSession::connect(config) {
         Ok(session) => {
             let examined = examine(&session, args, servers, &hosts, &mut findings);
             let _ = session.close();
@@ -295,7 +295,7 @@ fn examine(
     }
     reads(session, &folder, findings)?;
     if let Some(write) = writes(session, &folder, findings)? {
-        upkeep(session.timeout(), write, hosts, findings);
+        upkeep(session.status().timeout, write, hosts, findings);
     }
     acl(session, &folder, findings)?;
     clients(session, &args.path, findings)
@@ -317,7 +317,7 @@ fn timeouts(session: &ZkSession, args: &DoctorArgs, hosts: &Hosts, findings: &mu
             );
         }
     }
-    let granted = session.timeout();
+    let granted = session.status().timeout;
     if granted == args.session {
         findings.ok("timeout", format!("a session timeout of {} is granted", show(granted)));
     } else {
@@ -364,7 +364,7 @@ fn timeouts(session: &ZkSession, args: &DoctorArgs, hosts: &Hosts, findings: &mu
                 show(granted)
             ),
             "ask for a session timeout of two ticks or more, or state the tick \
-             (SessionBuilder::server_tick)",
+             (Config::server_tick)",
         );
     } else if least.is_some_and(|least| least < tick * 2) {
         findings.add(
@@ -454,7 +454,7 @@ fn session_at(
         connect_timeout: common.connect_timeout.min(HOST_LIMIT),
         ..common.clone()
     };
-    match connect::builder(&common, args.session)?.connect() {
+    match ZkSession::connect(connect::config(&common, args.session)?) {
         Ok(session) => Ok(Some(session)),
         Err(e) => {
             findings.add(
@@ -506,7 +506,7 @@ fn reads(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<(
         zk::data(session, folder)?;
         times.push(began.elapsed());
     }
-    latency("read", &mut times, session.timeout(), findings);
+    latency("read", &mut times, session.status().timeout, findings);
     Ok(())
 }
 
@@ -561,8 +561,7 @@ fn upkeep(timeout: Duration, answer: Duration, hosts: &Hosts, findings: &mut Fin
     if hosts.stands_alone {
         return findings.ok("upkeep", text);
     }
-    let state =
-        "state it (SessionBuilder::leader_serves): then they write nothing while others write";
+    let state = "state it (Config::leader_serves): then they write nothing while others write";
     let advice = match &hosts.leader {
         Some(leader) => format!(
             "if many sessions hold locks: {leader} leads and serves clients; set leaderServes=no on \
@@ -623,7 +622,7 @@ fn writes(
             return Ok(None);
         }
     }
-    let took = latency("write", &mut times, session.timeout(), findings);
+    let took = latency("write", &mut times, session.status().timeout, findings);
     match create(&requests, &path, CreateMode::Container) {
         Ok(_) => {
             let _ = requests.delete(&path, None);

@@ -91,7 +91,7 @@ fn confirmed(session: &ZkSession, contender: &Contender) -> bool {
              node (zk-mutex does, Curator's and kazoo's locks do not); until it stops, two may \
              hold the lock. It is better to end its process: the server then frees the lock after \
              its session timeout (ours is {}), or to ask it with `zk-lock revoke`.",
-            crate::time::show(session.timeout())
+            crate::time::show(session.status().timeout)
         )
     } else {
         "This contender waits. It loses its place, and its client may queue up again.".to_owned()

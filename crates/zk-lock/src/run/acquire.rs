@@ -146,8 +146,9 @@ fn report(session: &ZkSession, paths: &[String], locks: &[Lock], output: &Output
         match holders {
             Ok(holders) => {
                 // Of several locks some may be ours already.
-                let others =
-                    holders.iter().filter(|one| Some(one.session_id) != session.session_id());
+                let others = holders
+                    .iter()
+                    .filter(|one| Some(one.session_id) != session.status().session_id);
                 let all = others.map(Contender::to_string).collect::<Vec<_>>();
                 if all.is_empty() {
                     continue;

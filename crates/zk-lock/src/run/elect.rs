@@ -9,7 +9,7 @@ use zk_mutex::{
 };
 
 use super::acquire::WaitLimit;
-use super::hold::{self, Hold};
+use super::hold::{self, Hold, end_of};
 use super::plan::{self, Plan};
 use super::signals::Signals;
 use crate::cli::{Common, ElectArgs};
@@ -23,7 +23,7 @@ pub fn elect(common: &Common, args: &ElectArgs, output: &Output) -> Result<u8, F
     let signals = Signals::start()?;
     let wait_limit = WaitLimit::new(started, false, args.timeout);
     let session = super::connect(common, &args.child, &wait_limit, &signals)?;
-    plan.fit(&args.child, session.timeout())?;
+    plan.fit(&args.child, session.status().timeout)?;
     let election = ZkElection::builder(&session, &args.path).acl(acl).build()?;
     let candidate = election.join()?;
     let leadership = match candidate.wait_leader_with(wait_limit.wait(&signals)) {
@@ -61,7 +61,7 @@ impl Hold for Term {
     }
 
     fn valid_until(&self) -> Option<Instant> {
-        self.leadership.valid_until()
+        end_of(|| self.leadership.valid_for())
     }
 
     fn lost(&self) -> LostSignal {

@@ -1,6 +1,6 @@
 //! What is held while a command runs: locks of `run`, or the leadership of `elect`.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use zk_mutex::{
     FencingToken, Held, LossReason, LostSignal, Result, RevokeSignal, ZkMultiGuard, ZkSession,
@@ -26,6 +26,14 @@ pub trait Hold {
     fn release(self: Box<Self>) -> Result<()>;
 }
 
+/// Until when a hold is valid that is so for `left`; `None` if it is lost. The clock is read before
+/// the lease: a pause between the two makes the result too early, never too late.
+pub fn end_of(left: impl FnOnce() -> Duration) -> Option<Instant> {
+    let now = Instant::now();
+    let left = left();
+    (!left.is_zero()).then(|| now + left)
+}
+
 /// The locks of `run`.
 pub struct HeldLocks {
     pub paths: Vec<String>,
@@ -38,7 +46,7 @@ impl Hold for HeldLocks {
     }
 
     fn valid_until(&self) -> Option<Instant> {
-        self.guard.valid_until()
+        end_of(|| self.guard.valid_for())
     }
 
     fn lost(&self) -> LostSignal {
@@ -46,7 +54,7 @@ impl Hold for HeldLocks {
     }
 
     fn lost_reason(&self) -> Option<LossReason> {
-        self.guard.lost_reason()
+        if self.guard.is_held() { None } else { self.guard.lost().reason() }
     }
 
     fn revoke_requests(&self) -> Vec<RevokeSignal> {
@@ -69,7 +77,7 @@ pub fn variables<'h>(
 ) -> Vec<(String, String)> {
     let (nodes, tokens): (Vec<_>, Vec<_>) =
         holds.map(|held| (held.path().to_owned(), token(held.fencing_token()))).unzip();
-    let session = session.session_id().map_or_else(String::new, |id| format!("0x{id:x}"));
+    let session = session.status().session_id.map_or_else(String::new, |id| format!("0x{id:x}"));
     // Several locks: one a line, which no path can contain.
     vec![
         ("ZK_LOCK_PATH".to_owned(), paths.join("\n")),

@@ -61,7 +61,7 @@ pub fn run(common: &Common, args: &RunArgs, output: &Output) -> Result<u8, Failu
     let signals = Signals::start()?;
     let wait = acquire::WaitLimit::new(started, args.try_once, args.timeout);
     let session = connect(common, &args.child, &wait, &signals)?;
-    plan.fit(&args.child, session.timeout())?;
+    plan.fit(&args.child, session.status().timeout)?;
     let locks = Locks::new(&session, common, args)?;
     let hold = match locks.acquire(&wait, &signals, output) {
         Ok(Some(hold)) => hold,
@@ -117,7 +117,7 @@ pub fn release(hold: Box<dyn Hold>, session: &ZkSession, output: &Output) {
             let text = format!(
                 "{name}: the release is not confirmed: {e}. The server frees the lock {} from now \
                  at the latest",
-                show(session.timeout())
+                show(session.status().timeout)
             );
             output.warn("release_unconfirmed", &text, json!({}));
         }
@@ -136,11 +136,11 @@ pub fn connect(
 ) -> Result<ZkSession, Failure> {
     let mut common = common.clone();
     common.connect_timeout = wait.bound(common.connect_timeout);
-    let builder = connect::builder(&common, child.session)?;
+    let config = connect::config(&common, child.session)?;
     let (tell, connected) = bounded(1);
     std::thread::Builder::new()
         .name("connect".into())
-        .spawn(move || tell.send(builder.connect()))
+        .spawn(move || tell.send(ZkSession::connect(config)))
         .map_err(|e| Failure::system(format!("no thread: {e}")))?;
     loop {
         select! {

@@ -557,9 +557,7 @@ fn break_event_loop(session: &Session) {
 }
 
 fn session_of(server: &TestServer, timeout: Duration) -> Session {
-    let mut config = Config::new(server.connect_string());
-    config.session_timeout = timeout;
-    Session::connect(config).unwrap()
+    Session::connect(Config::new(server.connect_string()).session_timeout(timeout)).unwrap()
 }
 
 #[test]

@@ -140,8 +140,7 @@ fn the_root_is_the_chroot_and_a_chroot_that_is_missing_is_not_made() {
 
 fn an_acl_is_read_and_replaced_and_keeps_others_out() {
     let at = Shared::chroot();
-    let mut config = Config::new(&at);
-    config.auth.push(("digest".into(), b"orders:secret".to_vec()));
+    let config = Config::new(&at).auth("digest", "orders:secret");
     let owner = Session::connect(config).unwrap().requests().within(SOON);
     let other = session(&at).requests().within(SOON);
     let made = owner.create("/mine", b"", CreateMode::Persistent, &Acl::CreatorAll).unwrap();

@@ -141,8 +141,7 @@ fn a_call_without_a_deadline_waits_for_as_long_as_the_retry_policy_allows() {
     let proxy = Proxy::start(server.address());
     let time = Duration::from_secs(1);
     let policy = RetryPolicy { max_elapsed: time, ..RetryPolicy::default() };
-    let mut config = Config::new(proxy.connect_string());
-    config.retry_policy = policy;
+    let config = Config::new(proxy.connect_string()).retry_policy(policy);
     let session = Session::connect(config).unwrap();
     proxy.refuse(true);
     proxy.cut();

@@ -10,9 +10,8 @@ pub const SOON: Duration = Duration::from_secs(20);
 /// A session that does not expire, even on a busy machine.
 #[track_caller]
 pub fn session(connect_string: &str) -> Session {
-    let mut config = Config::new(connect_string);
-    config.connect_timeout = SOON;
-    Session::connect(config).unwrap_or_else(|e| panic!("{e}"))
+    Session::connect(Config::new(connect_string).connect_timeout(SOON))
+        .unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// The requests of a session in a folder of its own on the shared server.

@@ -170,7 +170,7 @@ fn the_nodes_above_are_made() {
 
 /// The name has a fresh id, but an operator may use it all the same.
 fn a_node_that_somebody_replaces_in_an_outage_is_lost_and_theirs_is_not_deleted() {
-    let mut scene = Scene::of(|config| config.session_timeout = Duration::from_secs(30));
+    let mut scene = Scene::of(|config| config.session_timeout(Duration::from_secs(30)));
     let [released, dropped] =
         [(); 2].map(|()| scene.session.requests().hold(PREFIX, b"", &Acl::Open).unwrap());
     let paths = [&released, &dropped].map(|held| held.path().to_owned());

@@ -168,7 +168,7 @@ fn a_watch_that_is_asked_for_in_an_outage_is_set_when_it_ends() {
 
 fn a_watch_that_is_asked_for_in_an_outage_gives_up_as_the_policy_says() {
     let policy = RetryPolicy { max_elapsed: Duration::from_millis(300), ..RetryPolicy::default() };
-    let scene = Scene::of(|config| config.retry_policy = policy);
+    let scene = Scene::of(|config| config.retry_policy(policy));
     scene.begin_outage();
     let refused = scene.session.requests().watch(NODE, Watched::Node).map(drop);
     let is_outage = |e: &Error| matches!(e, Error::Unavailable { op: "watch", cause: Cause::Outage(_), path } if path == NODE);

@@ -22,17 +22,15 @@ pub struct Scene {
 
 impl Scene {
     pub fn new() -> Scene {
-        Scene::of(|_| {})
+        Scene::of(|config| config)
     }
 
     /// The same, with other settings of the session.
-    pub fn of(set: impl FnOnce(&mut Config)) -> Scene {
+    pub fn of(set: impl FnOnce(Config) -> Config) -> Scene {
         let server = Server::start();
         let proxy = Proxy::start(server.address());
-        let mut config = Config::new(proxy.connect_string());
-        config.session_timeout = Duration::from_secs(6);
-        set(&mut config);
-        let session = Session::connect(config).unwrap();
+        let config = Config::new(proxy.connect_string()).session_timeout(Duration::from_secs(6));
+        let session = Session::connect(set(config)).unwrap();
         let them = Raw::connect_timeout(&server.connect_string(), Duration::from_secs(60)).unwrap();
         let events = session.subscribe();
         Scene { server, proxy, session, events, them }

@@ -97,13 +97,14 @@ impl Permits {
     /// The contender that is first in the queue makes its node before it holds a permit. Where there
     /// is one permit, that node comes right after the holder's, and its maker is listed as a
     /// contender that waits.
-    pub(crate) fn holders(&self, mut nodes: Children) -> Vec<Contender> {
+    pub(crate) fn holders(&self, core: &Core, mut nodes: Children) -> Vec<Contender> {
         nodes.sort_by_key(|(_, node)| node.stat.czxid);
         if self.count.is_fixed() {
             nodes.truncate(1);
         }
-        let holder =
-            |(name, node): (String, Node)| Contender::of(&name, false, name::number(&name), node);
+        let holder = |(name, node): (String, Node)| {
+            Contender::of(core.shown(&path::join(&self.dir, &name)), false, node)
+        };
         nodes.into_iter().map(holder).collect()
     }
 

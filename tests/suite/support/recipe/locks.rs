@@ -109,10 +109,10 @@ macro_rules! lockable {
 }
 
 macro_rules! guarded {
-    ($($guard:ty),+) => {
+    ($($guard:ty, $end:ident);+) => {
         $(impl Guarded for $guard {
             fn unlock(self: Box<Self>) -> Result<()> {
-                <$guard>::unlock(*self)
+                <$guard>::$end(*self)
             }
         })+
     };
@@ -157,7 +157,8 @@ lockable! { Exclusive(ZkExclusiveLock) lock try_lock lock_timeout lock_with:
 }
 
 guarded! {
-    ZkMutexGuard, ZkReadGuard, ZkWriteGuard, ZkPermit, ZkExclusiveGuard
+    ZkMutexGuard, unlock; ZkReadGuard, unlock; ZkWriteGuard, unlock; ZkPermit, release;
+    ZkExclusiveGuard, unlock
 }
 
 struct Multi(ZkMultiLock, ZkMutex);
