@@ -111,8 +111,32 @@ pub(super) trait InQueue {
     }
 }
 
-/// Makes `new`, `builder`, `path` and `Debug` of a lock that a path and settings describe, and says
-/// which settings it has.
+/// Makes `builder` of a lock. One list of traits says to the compiler and to the reader which
+/// settings the lock has.
+macro_rules! lock_builder {
+    ($lock:ident $(, $has:ident)*; $(#[$doc:meta])* builder($($permits:ident: $u32:ty)?)) => {
+        impl $lock {
+            $(#[$doc])*
+            ///
+            /// | setting | default |
+            /// | --- | --- |
+            #[doc = crate::recipes::settings::settings_of!(Recipe)]
+            $(#[doc = crate::recipes::settings::settings_of!($has)])*
+            pub fn builder(
+                session: &crate::ZkSession,
+                path: &str,
+                $($permits: $u32)?
+            ) -> crate::LockBuilder<$lock> {
+                crate::LockBuilder::new(session.clone(), path.to_owned())$(.$permits($permits))?
+            }
+        }
+
+        $(impl crate::recipes::settings::$has for $lock {})*
+    };
+}
+pub(super) use lock_builder;
+
+/// Makes `new`, `builder`, `path` and `Debug` of a lock that a path and settings describe.
 macro_rules! lock_at_a_path {
     ($lock:ident, |$this:ident| $handle:expr, made by |$settings:ident| $made:expr
      $(, $has:ident)* $(; shown by $describe:ident)?) => {
@@ -127,11 +151,6 @@ macro_rules! lock_at_a_path {
                 $lock::builder(session, path).build()
             }
 
-            /// A builder, for a lock with settings of its own.
-            pub fn builder(session: &crate::ZkSession, path: &str) -> crate::LockBuilder<$lock> {
-                crate::LockBuilder::new(session.clone(), path.to_owned())
-            }
-
             /// The lock's path, as it was given.
             pub fn path(&self) -> &str {
                 let $this = self;
@@ -139,7 +158,11 @@ macro_rules! lock_at_a_path {
             }
         }
 
-        $(impl crate::recipes::settings::$has for $lock {})*
+        crate::recipes::calls::lock_builder! {
+            $lock $(, $has)*;
+            /// A builder, for a lock with settings of its own.
+            builder()
+        }
 
         impl crate::recipes::settings::Recipe for $lock {
             fn make($settings: crate::queue::Settings) -> crate::Result<Self> {

@@ -16,6 +16,8 @@ use crate::queue::name::Layout;
 use crate::queue::tally::LockTally;
 use crate::queue::{HeldNode, Queue, WaitStrategy};
 use crate::session::ZkSession;
+#[cfg(any(doc, test))]
+use crate::{ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex};
 use zk_session::Acl;
 
 /// ZooKeeper's limit for a whole request (`jute.maxbuffer`), less room for the path and the ACL.
@@ -43,6 +45,38 @@ pub(crate) trait Keeps: Recipe {}
 
 /// A recipe that lets the program choose what waiting threads watch.
 pub(crate) trait HasWaitStrategy: Recipe {}
+
+/// The rows of a table in a lock's documentation: the settings that a trait gives to the lock.
+macro_rules! settings_of {
+    (Recipe) => {
+        "\
+| [`name`](crate::LockBuilder::name), for metrics | the empty name |
+| [`data`](crate::LockBuilder::data), for operators | the host and the process id |
+| [`acl`](crate::LockBuilder::acl) | [`Acl::Open`](crate::Acl::Open) |"
+    };
+    (HasGuards) => {
+        "\
+| [`max_hold`](crate::LockBuilder::max_hold) | a guard may hold the lock for ever |
+| [`release_overdue`](crate::LockBuilder::release_overdue) | no: a hold that is too long keeps others out |
+| [`warn_waiting_after`](crate::LockBuilder::warn_waiting_after) | 30 s |
+| [`warn_held_after`](crate::LockBuilder::warn_held_after) | never |"
+    };
+    (HasLayout) => {
+        "| [`layout`](crate::LockBuilder::layout) | [`Layout::Curator`](crate::Layout::Curator) |"
+    };
+    (HandsOver) => {
+        "| [`hand_over`](crate::LockBuilder::hand_over) | 20 ms |"
+    };
+    (Keeps) => {
+        "| [`keep`](crate::LockBuilder::keep) | zero: a release deletes the node |"
+    };
+    (HasWaitStrategy) => {
+        "\
+| [`wait_strategy`](crate::LockBuilder::wait_strategy) | \
+[`WaitStrategy::Predecessor`](crate::WaitStrategy::Predecessor) |"
+    };
+}
+pub(crate) use settings_of;
 
 /// What `Debug` shows of a lock in a forked child.
 pub(crate) const FORKED: &str = "<of the parent process>";
@@ -105,7 +139,8 @@ impl Settings {
 }
 
 /// A builder for a lock with settings of its own. Each lock has a call that begins one, such as
-/// [`ZkMutex::builder`](crate::ZkMutex::builder).
+/// [`ZkMutex::builder`], and that call's page lists the settings of the lock. (A
+/// [`ZkMultiLock`](crate::ZkMultiLock) has those of its members.)
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -140,6 +175,8 @@ impl<L> LockBuilder<L> {
     /// What observers and metrics call the lock: [`LockLabel::name`]. Default: the empty name. A
     /// metric has a time series for each name, so give few: one for each purpose, and not one for
     /// each account. All locks of one path in one session have the name of the first of them.
+    ///
+    /// For: every lock, and [`ZkElection`].
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.settings.name = name.into();
         self
@@ -147,6 +184,8 @@ impl<L> LockBuilder<L> {
 
     /// The data of this lock's nodes, which `contenders` shows to operators. The default is the
     /// host's name and the process id.
+    ///
+    /// For: every lock, and [`ZkElection`].
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.settings.data = data.into();
         self
@@ -171,6 +210,8 @@ impl<L> LockBuilder<L> {
     /// [`Error::Server`](crate::Error::Server) and creates nothing. A list of more than 3 KiB is
     /// refused when the lock is built, and so is [`Acl::CreatorAll`] if the session has no
     /// credentials.
+    ///
+    /// For: every lock, and [`ZkElection`].
     pub fn acl(mut self, acl: Acl) -> Self {
         self.settings.acl = acl;
         self
@@ -213,6 +254,8 @@ impl<L> LockBuilder<L> {
 #[allow(private_bounds)] // programs cannot add recipes: locks are made here only
 impl<L: HasLayout> LockBuilder<L> {
     /// Which client's node names this lock uses; default [`Layout::Curator`].
+    ///
+    /// For: [`ZkMutex`], [`ZkRwLock`].
     pub fn layout(mut self, layout: Layout) -> Self {
         self.settings.layout = layout;
         self
@@ -264,6 +307,8 @@ impl<L: HasGuards> LockBuilder<L> {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// For: [`ZkMutex`], [`ZkRwLock`], [`ZkSemaphore`], [`ZkSemaphoreMutex`], [`ZkExclusiveLock`].
     pub fn max_hold(mut self, time: Duration) -> Self {
         self.settings.bounds.max = Some(time);
         self
@@ -275,6 +320,8 @@ impl<L: HasGuards> LockBuilder<L> {
     /// The guard is invalid before the delete is sent. But a thread that does not look at its guard
     /// goes on working, beside the next holder: give the [fencing token](crate::FencingToken) to
     /// the store with each write. Use this if a thread that hangs must not stop all others.
+    ///
+    /// For: [`ZkMutex`], [`ZkRwLock`], [`ZkSemaphore`], [`ZkSemaphoreMutex`], [`ZkExclusiveLock`].
     pub fn release_overdue(mut self) -> Self {
         self.settings.bounds.releases_overdue = true;
         self
@@ -284,6 +331,8 @@ impl<L: HasGuards> LockBuilder<L> {
     /// and again each time that the wait has doubled; default 30 s. `Duration::MAX` switches it
     /// off. The thread goes on waiting meanwhile. The library sends a listing and a read for this
     /// warning, and only after so long a wait. They delay no lock.
+    ///
+    /// For: [`ZkMutex`], [`ZkRwLock`], [`ZkSemaphore`], [`ZkSemaphoreMutex`], [`ZkExclusiveLock`].
     pub fn warn_waiting_after(mut self, time: Duration) -> Self {
         self.settings.warn_waiting_after = time;
         self
@@ -291,6 +340,8 @@ impl<L: HasGuards> LockBuilder<L> {
 
     /// After this time the log warns that this process still holds the lock, and again each time
     /// that the time has doubled; by default never. The hold is not changed by that.
+    ///
+    /// For: [`ZkMutex`], [`ZkRwLock`], [`ZkSemaphore`], [`ZkSemaphoreMutex`], [`ZkExclusiveLock`].
     pub fn warn_held_after(mut self, time: Duration) -> Self {
         self.settings.bounds.report_after = Some(time);
         self
@@ -306,6 +357,8 @@ impl<L: HandsOver> LockBuilder<L> {
     ///
     /// Within this time a thread that wants to read also joins the readers of its session. Threads
     /// that want permits of a semaphore hand their place in its queue to each other.
+    ///
+    /// For: [`ZkMutex`], [`ZkRwLock`], [`ZkSemaphore`], [`ZkSemaphoreMutex`].
     pub fn hand_over(mut self, bound: Duration) -> Self {
         self.settings.hand_over = bound;
         self
@@ -331,6 +384,8 @@ impl<L: Keeps> LockBuilder<L> {
     ///
     /// The session renews its lease as for a held lock. Each hold has a fencing token of its own.
     /// `unlock` does not wait for a delete.
+    ///
+    /// For: [`ZkMutex`].
     pub fn keep(mut self, at_most: Duration) -> Self {
         self.settings.keep = at_most;
         self
@@ -340,6 +395,8 @@ impl<L: Keeps> LockBuilder<L> {
 #[allow(private_bounds)]
 impl<L: HasWaitStrategy> LockBuilder<L> {
     /// What a thread that waits for the lock watches; default [`WaitStrategy::Predecessor`].
+    ///
+    /// For: [`ZkMutex`], [`ZkRwLock`].
     pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
         self.settings.strategy = strategy;
         self
@@ -369,5 +426,72 @@ impl<L: Recipe> LockBuilder<L> {
     /// [`Error::Forked`] in a forked child of the session's process.
     pub fn build(self) -> Result<L> {
         L::make(self.settings()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which locks have a trait. The compiler says so: it takes the constant of `Otherwise` only
+    /// for a lock that does not have the other one.
+    macro_rules! locks_with {
+        ($has:ident: $($lock:ident),+) => {{
+            struct Asked<L>(PhantomData<L>);
+            trait Otherwise {
+                const HAS: bool = false;
+            }
+            impl<L> Otherwise for Asked<L> {}
+            impl<L: $has> Asked<L> {
+                const HAS: bool = true;
+            }
+            let locks = [$((concat!("[`", stringify!($lock), "`]"), Asked::<$lock>::HAS)),+];
+            locks.into_iter().filter(|(_, has)| *has).map(|(lock, _)| lock).collect::<Vec<_>>()
+        }};
+    }
+
+    /// The locks for which the setters of a block are, and the rows that their tables have for it.
+    fn of_block(bound: &str) -> (String, &'static str) {
+        macro_rules! answer {
+            ($($has:ident),+) => {
+                $(if bound == stringify!($has) {
+                    let locks = locks_with! {
+                        $has: ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkExclusiveLock,
+                        ZkElection
+                    };
+                    return (locks.join(", "), settings_of!($has));
+                })+
+            };
+        }
+        answer!(HasGuards, HasLayout, HandsOver, Keeps, HasWaitStrategy);
+        assert_eq!(bound, "", "a new trait");
+        ("every lock, and [`ZkElection`]".to_owned(), settings_of!(Recipe))
+    }
+
+    #[test]
+    fn each_setter_says_for_which_locks_it_is_and_their_pages_list_it() {
+        let mut setters = 0;
+        for block in include_str!("settings.rs").split("\nimpl<L").skip(1) {
+            let (bound, body) = block.split_once("> LockBuilder<L> {\n").unwrap();
+            let body = body.split_once("\n}\n").unwrap().0;
+            if bound == ": Recipe" {
+                continue; // it has `build`, and no setter
+            }
+            let (locks, table) = of_block(bound.trim_start_matches(": "));
+            let mut rows = table.lines();
+            let mut above = "";
+            for line in body.lines().map(str::trim_start) {
+                let call = line.strip_prefix("pub fn ");
+                if let Some((setter, _)) = call.and_then(|call| call.split_once('(')) {
+                    assert_eq!(above, format!("/// For: {locks}."), "{setter}");
+                    let row = format!("| [`{setter}`](crate::LockBuilder::{setter})");
+                    assert!(rows.next().unwrap_or_default().starts_with(&row), "{row} in {table}");
+                    setters += 1;
+                }
+                above = line;
+            }
+            assert_eq!(rows.next(), None, "a row without a setter");
+        }
+        assert!(setters > 10, "the source was read");
     }
 }

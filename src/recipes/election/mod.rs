@@ -18,11 +18,13 @@ use self::campaign::{Campaign, SharedElection};
 pub use self::candidate::ZkCandidate;
 pub use self::event::ElectionEvent;
 pub use self::leadership::Leadership;
+#[cfg(doc)]
+use crate::LockBuilder;
 use crate::error::Result;
 use crate::queue::Queue;
 use crate::queue::Settings;
-use crate::recipes::calls::{InQueue, contender_calls};
-use crate::recipes::settings::{LockBuilder, Recipe};
+use crate::recipes::calls::{InQueue, contender_calls, lock_builder};
+use crate::recipes::settings::Recipe;
 use crate::session::ZkSession;
 use zk_session::CancelToken;
 
@@ -106,6 +108,14 @@ pub struct ZkElection {
     campaign: Campaign,
 }
 
+lock_builder! {
+    ZkElection;
+    /// A builder, for an election with settings of its own. Its [`data`](LockBuilder::data) is the
+    /// id of our candidates, as the id of Curator's `LeaderLatch`: [`contenders`](Self::contenders)
+    /// shows it.
+    builder()
+}
+
 impl ZkElection {
     /// The election at `path` (below the session's chroot), with the default settings. Nothing is
     /// sent.
@@ -115,13 +125,6 @@ impl ZkElection {
     /// As [`build`](LockBuilder::build).
     pub fn new(session: &ZkSession, path: &str) -> Result<Self> {
         ZkElection::builder(session, path).build()
-    }
-
-    /// A builder, for an election with settings of its own. Its [`data`](LockBuilder::data) is the
-    /// id of our candidates, as the id of Curator's `LeaderLatch`: [`contenders`](Self::contenders)
-    /// shows it.
-    pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkElection> {
-        LockBuilder::new(session.clone(), path.to_owned())
     }
 
     /// The election's path, as it was given.

@@ -13,11 +13,13 @@ use std::sync::Arc;
 
 use self::lock::{ManyPermits, SemaphoreHandle};
 pub use self::mutex::{ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
+#[cfg(doc)]
+use crate::LockBuilder;
 use crate::error::{Error, Result};
 use crate::queue::Settings;
-use crate::recipes::calls::{Acquire, contender_calls, lock_calls};
+use crate::recipes::calls::{Acquire, contender_calls, lock_builder, lock_calls};
 use crate::recipes::guard::guard;
-use crate::recipes::settings::{HandsOver, HasGuards, LockBuilder, Recipe};
+use crate::recipes::settings::Recipe;
 use crate::recipes::wait::Wait;
 use crate::session::ZkSession;
 
@@ -139,6 +141,12 @@ impl ZkPermit {
     }
 }
 
+lock_builder! {
+    ZkSemaphore, HasGuards, HandsOver;
+    /// A builder, for a semaphore with settings of its own.
+    builder(permits: u32)
+}
+
 impl ZkSemaphore {
     /// The semaphore with `permits` permits at `path` (below the session's chroot), with the
     /// default settings. Nothing is sent.
@@ -148,11 +156,6 @@ impl ZkSemaphore {
     /// As [`build`](LockBuilder::build).
     pub fn new(session: &ZkSession, path: &str, permits: u32) -> Result<Self> {
         ZkSemaphore::builder(session, path, permits).build()
-    }
-
-    /// A builder, for a semaphore with settings of its own.
-    pub fn builder(session: &ZkSession, path: &str, permits: u32) -> LockBuilder<ZkSemaphore> {
-        LockBuilder::new(session.clone(), path.to_owned()).permits(permits)
     }
 
     /// The semaphore's path, as it was given.
@@ -266,10 +269,6 @@ contender_calls! {
     #[doc(alias = "getParticipantNodes")]
     holders;
 }
-
-impl HasGuards for ZkSemaphore {}
-
-impl HandsOver for ZkSemaphore {}
 
 impl Recipe for ZkSemaphore {
     fn make(settings: Settings) -> Result<Self> {
