@@ -26,21 +26,9 @@
 //! | [`ZkElection`] | one leader; the other candidates wait |
 //! | [`ZkExclusiveLock`] | one node and no queue, for few contenders |
 //!
-//! The chapters of the [`guide`]:
-//!
-//! * [`which_lock`](guide::which_lock): which lock for which purpose.
-//! * [`guarantees`](guide::guarantees): what the locks promise, and what that assumes.
-//! * [`fencing`](guide::fencing): how a database or S3 refuses the write of a holder that comes too
-//!   late: the statements to copy.
-//! * [`faults`](guide::faults): what a holder and a waiter see of each fault.
-//! * [`forks`](guide::forks): what a program that forks has to know.
-//! * [`costs`](guide::costs): what each operation sends, and how fast it is.
-//! * [`interop`](guide::interop): which clients of other languages can share a lock.
-//! * [`testing`](guide::testing): how to test a program that locks.
-//! * [`operations`](guide::operations): what to know in production (the session timeout, ACLs,
-//!   logs), and limits.
-//! * [`migration`](guide::migration): the calls of Curator, kazoo, `std::sync` and `parking_lot`,
-//!   and ours.
+//! The [`guide`] has the chapters, in the order to read them in. If you come from `std::sync`,
+//! `parking_lot`, Curator, kazoo or Redisson, begin with what differs dangerously:
+//! [`migration`](guide::migration).
 //!
 //! # What you can rely on
 //!
