@@ -39,7 +39,7 @@ fn work(session: &ZkSession, begun: Sender<Option<i64>>) -> zk_mutex::Result<u32
 #[cfg_attr(test, test)] // in your own crate: #[test]
 fn work_begins_again_when_its_session_expires() -> Result<(), Box<dyn Error>> {
     let server = TestServer::start()?; // on a port of its own: tests can run side by side
-    let session = ZkSession::connect(&server.connect_string())?;
+    let session = ZkSession::connect(server.connect_string())?;
     let (tell, begun) = mpsc::channel();
     thread::scope(|scope| {
         let worker = scope.spawn(|| work(&session, tell));

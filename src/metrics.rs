@@ -38,7 +38,7 @@ const REASONS: [LossReason; 8] = [
 /// use zk_mutex::{MetricsObserver, ZkMutex, ZkSession};
 ///
 /// // Before this: metrics_exporter_prometheus::PrometheusBuilder::new().install()
-/// let session = ZkSession::builder("zk1:2181").observer(MetricsObserver::new()).connect()?;
+/// let session = ZkSession::builder("zk1:2181").observer(MetricsObserver::default()).connect()?;
 /// let mutex = ZkMutex::builder(&session, "/locks/orders").name("orders").build()?;
 /// # Ok(())
 /// # }
@@ -103,29 +103,6 @@ struct SessionMetrics {
 }
 
 impl MetricsObserver {
-    /// Describes the metrics to the recorder.
-    pub fn new() -> Self {
-        let seconds = |name, what| describe_histogram!(name, Unit::Seconds, what);
-        let count = |name, what| describe_counter!(name, Unit::Count, what);
-        let now = |name, what| describe_gauge!(name, Unit::Count, what);
-        seconds("zkmutex_lock_wait_seconds", "How long calls for a lock have waited");
-        seconds("zkmutex_lock_hold_seconds", "How long holds have lasted that were released");
-        count("zkmutex_lock_contended_total", "Calls that found somebody else ahead");
-        count("zkmutex_lock_handed_over_total", "Calls that got the lock inside their process");
-        count("zkmutex_lock_lost_total", "Holds that were lost");
-        now("zkmutex_lock_waiters", "Calls that wait for a lock now");
-        now("zkmutex_lock_held", "Holds that stand now");
-        now("zkmutex_session_state", "Sessions in this state");
-        count("zkmutex_connections_lost_total", "Connections that were lost");
-        count("zkmutex_reconnects_total", "Connections after which the session was resumed");
-        count("zkmutex_sessions_lost_total", "Sessions that were lost");
-        seconds("zkmutex_request_seconds", "Round trips to a ZooKeeper server");
-        seconds("zkmutex_lease_margin_seconds", "What was left of the lease when it was renewed");
-        count("zkmutex_events_missed_total", "Events that were not reported");
-        let (locks, places, last) = (Vec::new(), HashMap::new(), 0);
-        MetricsObserver { locks, places, last, requests: HashMap::new(), session: None }
-    }
-
     fn lock(&mut self, lock: &LockLabel) -> &LockMetrics {
         let is_it = |of: &LockMetrics| of.name == lock.name && of.recipe == lock.recipe;
         if !self.locks.get(self.last).is_some_and(is_it) {
@@ -200,8 +177,27 @@ impl LockMetrics {
 }
 
 impl Default for MetricsObserver {
+    /// Describes the metrics to the recorder.
     fn default() -> Self {
-        MetricsObserver::new()
+        let seconds = |name, what| describe_histogram!(name, Unit::Seconds, what);
+        let count = |name, what| describe_counter!(name, Unit::Count, what);
+        let now = |name, what| describe_gauge!(name, Unit::Count, what);
+        seconds("zkmutex_lock_wait_seconds", "How long calls for a lock have waited");
+        seconds("zkmutex_lock_hold_seconds", "How long holds have lasted that were released");
+        count("zkmutex_lock_contended_total", "Calls that found somebody else ahead");
+        count("zkmutex_lock_handed_over_total", "Calls that got the lock inside their process");
+        count("zkmutex_lock_lost_total", "Holds that were lost");
+        now("zkmutex_lock_waiters", "Calls that wait for a lock now");
+        now("zkmutex_lock_held", "Holds that stand now");
+        now("zkmutex_session_state", "Sessions in this state");
+        count("zkmutex_connections_lost_total", "Connections that were lost");
+        count("zkmutex_reconnects_total", "Connections after which the session was resumed");
+        count("zkmutex_sessions_lost_total", "Sessions that were lost");
+        seconds("zkmutex_request_seconds", "Round trips to a ZooKeeper server");
+        seconds("zkmutex_lease_margin_seconds", "What was left of the lease when it was renewed");
+        count("zkmutex_events_missed_total", "Events that were not reported");
+        let (locks, places, last) = (Vec::new(), HashMap::new(), 0);
+        MetricsObserver { locks, places, last, requests: HashMap::new(), session: None }
     }
 }
 
@@ -366,7 +362,7 @@ mod tests {
     fn each_event_is_in_the_metrics_that_are_described_and_no_path_is_a_label() {
         let kept = Kept::default();
         metrics::with_local_recorder(&&kept, || {
-            let mut observer = MetricsObserver::new();
+            let mut observer = MetricsObserver::default();
             play(&mut observer);
             let labels = "recipe=mutex,name=orders";
             let waits = |outcome| {
@@ -417,7 +413,7 @@ mod tests {
     #[test]
     fn the_table_the_dashboard_and_the_alerts_name_metrics_that_there_are() {
         let kept = Kept::default();
-        metrics::with_local_recorder(&&kept, || drop(MetricsObserver::new()));
+        metrics::with_local_recorder(&&kept, || drop(MetricsObserver::default()));
         let described = kept.described.lock().unwrap();
         let table: String = include_str!("metrics.rs")
             .lines()

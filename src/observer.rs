@@ -494,6 +494,6 @@ mod tests {
         queue.session(Notice::Session(SessionEvent::Closed));
         let noting = Noting::default();
         inbox.deliver(vec![(Box::new(noting.clone()), false)]);
-        assert_eq!(*noting.0.lock(), ["missed 5", "closed"]);
+        assert_eq!(*noting.0.lock(), ["missed 5", "Closed"]);
     }
 }

@@ -16,7 +16,7 @@ use zk_test_server::TestServer;
 /// A create with its listing in one flight, and a delete.
 fn lock_and_release(c: &mut Criterion) {
     let server = TestServer::start().unwrap();
-    let session = ZkSession::connect(&server.connect_string()).unwrap();
+    let session = ZkSession::connect(server.connect_string()).unwrap();
     let mutex = ZkMutex::new(&session, "/mutex").unwrap();
     let kept =
         ZkMutex::builder(&session, "/kept").keep(Duration::from_secs(3_600)).build().unwrap();
@@ -33,7 +33,7 @@ fn lock_and_release(c: &mut Criterion) {
 /// One flight with a listing of so many names, without success: all permits are taken.
 fn listing(c: &mut Criterion) {
     let server = TestServer::start().unwrap();
-    let sessions = [(); 2].map(|()| ZkSession::connect(&server.connect_string()).unwrap());
+    let sessions = [(); 2].map(|()| ZkSession::connect(server.connect_string()).unwrap());
     let mut group = c.benchmark_group("listing, embedded server");
     for size in [10, 1_000] {
         let [ours, theirs] = [0, 1]

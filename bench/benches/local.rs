@@ -14,7 +14,7 @@ use zk_test_server::TestServer;
 /// A lock and an unlock by a thread that holds the lock already.
 fn re_entry(c: &mut Criterion) {
     let server = TestServer::start().unwrap();
-    let session = ZkSession::connect(&server.connect_string()).unwrap();
+    let session = ZkSession::connect(server.connect_string()).unwrap();
     let mutex = ZkMutex::new(&session, "/mutex").unwrap();
     let rwlock = ZkRwLock::new(&session, "/rwlock").unwrap();
     let mut group = c.benchmark_group("re-entry");
@@ -57,7 +57,7 @@ fn re_entry(c: &mut Criterion) {
 /// The check that a holder makes before each step of its work.
 fn is_held(c: &mut Criterion) {
     let server = TestServer::start().unwrap();
-    let session = ZkSession::connect(&server.connect_string()).unwrap();
+    let session = ZkSession::connect(server.connect_string()).unwrap();
     let mutex = ZkMutex::new(&session, "/mutex").unwrap();
     let guard = mutex.lock().unwrap();
     c.bench_function("is_held", |b| b.iter(|| black_box(guard.is_held())));
@@ -67,7 +67,7 @@ fn is_held(c: &mut Criterion) {
 /// is an hour, so that the node stays and each cycle is a hand-over from thread to thread.
 fn hand_over(c: &mut Criterion) {
     let server = TestServer::start().unwrap();
-    let session = ZkSession::connect(&server.connect_string()).unwrap();
+    let session = ZkSession::connect(server.connect_string()).unwrap();
     let mutex =
         ZkMutex::builder(&session, "/mutex").hand_over(Duration::from_secs(3_600)).build().unwrap();
     let mut group = c.benchmark_group("hand-over");

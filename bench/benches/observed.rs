@@ -27,7 +27,7 @@ const OBSERVERS: [(&str, Observed); 4] = [
     ("none", |builder| builder),
     ("none again", |builder| builder),
     ("nothing", |builder| builder.observer(Nothing)),
-    ("metrics", |builder| builder.observer(MetricsObserver::new())),
+    ("metrics", |builder| builder.observer(MetricsObserver::default())),
 ];
 
 /// How long so many cycles with this mutex take.

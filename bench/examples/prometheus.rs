@@ -51,7 +51,7 @@ fn main() -> Result<()> {
     let until = Instant::now() + Duration::from_secs(seconds);
     let sessions = [(); 2].map(|()| {
         ZkSession::builder(Config::new(server.connect_string()).session_timeout(TIMEOUT))
-            .observer(MetricsObserver::new())
+            .observer(MetricsObserver::default())
             .connect()
     });
     thread::scope(|scope| {

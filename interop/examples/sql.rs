@@ -47,7 +47,7 @@ impl Accounts {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (accounts, server) = (Accounts::new()?, TestServer::start()?);
-    let connect = || ZkSession::connect(&server.connect_string());
+    let connect = || ZkSession::connect(server.connect_string());
     let (ours, theirs) = (connect()?, connect()?);
     let (mutex, other) =
         (ZkMutex::new(&ours, "/locks/account-7")?, ZkMutex::new(&theirs, "/locks/account-7")?);

@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn a_thread_that_gets_a_lost_node_keeps_no_try_from_the_turn() {
         let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
         let node =
             HeldNode::grant(&generation, NewNode::named("/l/n"), Callbacks::NONE.on_loss).unwrap();

@@ -483,7 +483,7 @@ mod tests {
     #[test]
     fn a_waiter_hears_of_its_own_node_at_once_and_forgets_what_its_listing_has_shown() {
         let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
         for strategy in [WaitStrategy::Predecessor, WaitStrategy::Parent] {
             let dir = format!("/{strategy:?}");

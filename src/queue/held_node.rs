@@ -462,7 +462,7 @@ mod tests {
     #[test]
     fn a_watch_that_a_holder_asks_for_is_requested_at_once() {
         let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
         let held =
             HeldNode::grant(&generation, NewNode::named("/l/n"), Callbacks::NONE.on_loss).unwrap();
@@ -475,7 +475,7 @@ mod tests {
     #[test]
     fn no_node_is_deleted_while_the_lease_has_it() {
         let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
         let mutex = ZkMutex::new(&session, "/locks/orders").unwrap();
         let (tell, told) = bounded(1);
@@ -503,7 +503,7 @@ mod tests {
     #[test]
     fn a_request_is_noticed_in_the_nodes_data_and_stays() {
         let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
         let state = HeldState::new(&generation, "/l/n", Box::new(|| ()));
         for (data, is_asked) in
@@ -518,7 +518,7 @@ mod tests {
     #[test]
     fn the_log_names_a_long_hold_again_each_time_that_it_has_doubled() {
         let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
         let state = HeldState::new(&generation, "/l/n", Box::new(|| ()));
         state.begin(None);
@@ -533,7 +533,7 @@ mod tests {
     #[test]
     fn the_node_of_an_overdue_hold_is_deleted_before_the_turn_goes_on() {
         let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
         let (order, seen) = bounded(2);
         let deletes = order.clone();

@@ -573,7 +573,7 @@ mod tests {
     #[test]
     fn a_waiter_that_wakes_in_the_next_session_finds_its_watches_gone() {
         let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
         let (events, core) = (session.subscribe(), session.core());
         let old = core.generation().unwrap();
         let epoch = old.epoch();
@@ -592,7 +592,7 @@ mod tests {
     #[test]
     fn a_held_node_gets_the_event_that_comes_just_before_its_grant() {
         let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
         let mask = EventMask { gone: 1, changed: 2 };
         let grant = |path: &str, events| {

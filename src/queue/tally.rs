@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn a_hold_that_is_lost_before_its_call_returns_counts_as_lost() {
         let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
         let held =
             HeldNode::grant(&generation, NewNode::named("/l/n"), Callbacks::NONE.on_loss).unwrap();

@@ -136,7 +136,7 @@ macro_rules! lock_builder {
 }
 pub(super) use lock_builder;
 
-/// Makes `new`, `builder`, `path` and `Debug` of a lock that a path and settings describe.
+/// Makes `new`, `builder` and `Debug` of a lock that a path and settings describe.
 macro_rules! lock_at_a_path {
     ($lock:ident, |$this:ident| $handle:expr, made by |$settings:ident| $made:expr
      $(, $has:ident)* $(; shown by $describe:ident)?) => {
@@ -149,12 +149,6 @@ macro_rules! lock_at_a_path {
             /// As [`build`](crate::LockBuilder::build).
             pub fn new(session: &crate::ZkSession, path: &str) -> crate::Result<Self> {
                 $lock::builder(session, path).build()
-            }
-
-            /// The lock's path, as it was given.
-            pub fn path(&self) -> &str {
-                let $this = self;
-                &$handle.settings.path
             }
         }
 
@@ -172,10 +166,10 @@ macro_rules! lock_at_a_path {
 
         impl std::fmt::Debug for $lock {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $this = self;
                 let mut shown = f.debug_struct(stringify!($lock));
-                shown.field("path", &self.path());
+                shown.field("path", &$handle.settings.path);
                 $(
-                    let $this = self;
                     shown.field("state", &format_args!("{}", $handle.$describe()));
                 )?
                 shown.finish_non_exhaustive()

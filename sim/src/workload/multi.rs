@@ -49,7 +49,7 @@ pub(super) fn turn(worker: &mut Worker, locks: &[Lock]) {
             // Only a mutex can say whether this thread has it.
             let Lock::Mutex(lock) = &locks[*at] else { continue };
             let is_left = lock.is_owned_by_current_thread();
-            let text = || format!("a multi-lock was not taken, and {} is held", lock.path());
+            let text = || format!("a multi-lock was not taken, and {lock:?} is held");
             worker.shared.observer.check("all or nothing", !is_left, text);
         }
         return;

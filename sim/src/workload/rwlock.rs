@@ -62,7 +62,7 @@ fn write(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
         let reading = worker.ask(&[], may_fail, |wait| {
             let outcome = calls::read(lock, wait);
             let may_read = !matches!(outcome, Ok(None));
-            let text = || format!("{} is written to, and may not be read", lock.path());
+            let text = || format!("{lock:?} is written to, and may not be read");
             observer.check("downgrade", may_read, text);
             outcome
         });

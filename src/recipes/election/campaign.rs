@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_node_on_its_way_out_is_not_forgotten_for_the_next_one() {
         let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
         let core = session.core();
         let _held = server.hold_requests(Op::Delete.on("/e/first"));
         let removal = Removal::named("/e/first".into(), "first".into());

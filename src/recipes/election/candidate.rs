@@ -86,11 +86,6 @@ impl ZkCandidate {
         Ok(ZkCandidate { state, thread: Mutex::new(Some(thread)) })
     }
 
-    /// The election's path, as it was given.
-    pub fn path(&self) -> &str {
-        &self.state.campaign.settings.path
-    }
-
     /// Whether this candidate leads now. This is cheap: it does no I/O, and looks at a clock and a
     /// flag.
     ///
@@ -227,7 +222,7 @@ impl fmt::Debug for ZkCandidate {
             "<stands>"
         };
         f.debug_struct("ZkCandidate")
-            .field("path", &self.path())
+            .field("path", &self.state.campaign.settings.path)
             .field("state", &format_args!("{state}"))
             .finish_non_exhaustive()
     }

@@ -127,11 +127,6 @@ impl ZkElection {
         ZkElection::builder(session, path).build()
     }
 
-    /// The election's path, as it was given.
-    pub fn path(&self) -> &str {
-        &self.campaign.settings.path
-    }
-
     /// Stands for election, in the background, until the candidate leaves or is dropped. The call
     /// waits for nothing: there may be no server yet.
     ///
@@ -254,6 +249,7 @@ impl Recipe for ZkElection {
 
 impl fmt::Debug for ZkElection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZkElection").field("path", &self.path()).finish_non_exhaustive()
+        let path = &self.campaign.settings.path;
+        f.debug_struct("ZkElection").field("path", path).finish_non_exhaustive()
     }
 }

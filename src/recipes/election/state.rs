@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_change_is_made_before_the_callers_that_wait_are_woken() {
         let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
         let election = ZkElection::new(&session, "/elections/billing").unwrap();
         let state = CandidateState::new(election.campaign.clone());
         let (notifier, mask) = (Notifier::new(), EventMask { gone: 1, changed: 1 });

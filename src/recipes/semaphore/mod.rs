@@ -158,11 +158,6 @@ impl ZkSemaphore {
         ZkSemaphore::builder(session, path, permits).build()
     }
 
-    /// The semaphore's path, as it was given.
-    pub fn path(&self) -> &str {
-        &self.lock.settings.path
-    }
-
     /// Blocks until there are `n` permits for this call. It takes all of them together, or none.
     ///
     /// # Errors
@@ -283,7 +278,7 @@ impl Recipe for ZkSemaphore {
 impl fmt::Debug for ZkSemaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZkSemaphore")
-            .field("path", &self.path())
+            .field("path", &self.lock.settings.path)
             .field("permits", &self.lock.known_permits())
             .finish_non_exhaustive()
     }

@@ -134,7 +134,6 @@ fn works_under_a_chroot() {
     for at in [bare.clone(), format!("{bare}/not/there/yet")] {
         let mutex = ZkMutex::new(&session(&at), LOCK).unwrap();
         let guard = mutex.lock().unwrap();
-        assert_eq!(mutex.path(), LOCK);
         assert!(
             guard.path().starts_with(&format!("{LOCK}/_c_")),
             "without the chroot: {}",

@@ -159,7 +159,6 @@ fn works_below_a_chroot_that_it_makes() {
     let session = session(&address);
     let mutex = ZkMutex::new(&session, "/locks/orders").unwrap();
     let guard = mutex.lock().unwrap();
-    assert_eq!(mutex.path(), "/locks/orders");
     assert!(
         guard.path().starts_with("/locks/orders/"),
         "the path as the user gave it: {}",

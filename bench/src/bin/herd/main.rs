@@ -141,7 +141,7 @@ impl Herd<'_> {
                 scope.spawn(move || wait(mutex, &cancel, &tell, &over));
             }
             let outcome = nth_of(waiters + 1, holder, whole).and_then(|last| {
-                crowd.watch(strategy, &format!("{dir}/{last}"))?;
+                crowd.watch(strategy, &format!("{}{last}", self.chroot))?;
                 self.release(held, &granted)
             });
             cancel.cancel();
@@ -171,13 +171,13 @@ impl Herd<'_> {
     }
 }
 
-/// The name of the node at this place in the queue, once the queue has so many nodes.
+/// The path of the node at this place in the queue, once the queue has so many nodes.
 fn nth_of(queue: usize, mutex: &ZkMutex, place: usize) -> Result<String, Box<dyn Error>> {
     let deadline = Instant::now() + LIMIT;
     loop {
         let mut all = mutex.contenders()?;
         if all.len() == queue && place < queue {
-            return Ok(all.swap_remove(place).name);
+            return Ok(all.swap_remove(place).path);
         }
         if Instant::now() >= deadline {
             return Err(format!("{} of {queue} queued in time", all.len()).into());

@@ -86,7 +86,7 @@ fn main() -> ExitCode {
 
 fn run(connect: &str, path: &str, config: Config) -> zk_mutex::Result<ExitCode> {
     let session = ZkSession::connect(connect)?;
-    let contest = Contest::new(ZkMutex::new(&session, path)?, config);
+    let contest = Contest::new(ZkMutex::new(&session, path)?, path, config);
     let mut summary = contest.run();
     summary.print(contest.config.json);
     for failure in &summary.tally.failures {
@@ -111,6 +111,7 @@ struct Config {
 struct Contest {
     config: Config,
     mutex: ZkMutex,
+    path: String,
     /// The number of the section that is inside, 0 for none: set on entry, reset on exit.
     inside: AtomicU64,
     /// Counts entries. The count is the number of a section.
@@ -136,10 +137,11 @@ enum Failure {
 }
 
 impl Contest {
-    fn new(mutex: ZkMutex, config: Config) -> Contest {
+    fn new(mutex: ZkMutex, path: &str, config: Config) -> Contest {
         Contest {
             config,
             mutex,
+            path: path.to_owned(),
             inside: AtomicU64::new(0),
             entries: AtomicU64::new(0),
             began: Instant::now(),
@@ -276,7 +278,7 @@ impl Contest {
                 "{:6.2} s  process {} thread {thread} holds {} after {:.1} ms; {} sections before",
                 self.began.elapsed().as_secs_f64(),
                 std::process::id(),
-                self.mutex.path(),
+                self.path,
                 waited.as_secs_f64() * 1e3,
                 self.entries.load(Relaxed),
             );
