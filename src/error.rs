@@ -3,12 +3,16 @@
 use std::fmt;
 use std::time::Duration;
 
+use zk_session::unstable::At;
 pub use zk_session::{Cause, HostFailure, LossReason};
 
 /// The result of every operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation failed, or why a call did not get a lock.
+///
+/// The chapter [`guide::errors`](crate::guide::errors) has each message, with its cause, with what
+/// to do about it, and whether it may pass by itself.
 ///
 /// That somebody else has the lock is an error too, as for `std::sync::Mutex::try_lock`, so that
 /// `if let Ok(guard) = mutex.try_lock()` and `?` go on only with the lock.
@@ -26,7 +30,8 @@ pub enum Error {
     },
     /// A setting cannot work, or another user of the same lock has set it otherwise.
     InvalidConfig {
-        /// The setting.
+        /// The name of the builder's method (`max_hold`) or of the argument (`permits`), or
+        /// `connect string`.
         what: &'static str,
         /// What is wrong with it.
         reason: String,
@@ -50,8 +55,11 @@ pub enum Error {
     NoAuth {
         /// The operation that failed.
         op: &'static str,
-        /// The node. Its ACL or its parent's ACL does not allow the operation.
+        /// The node.
         path: String,
+        /// The permission that is missing: `READ`, `WRITE` or `ADMIN` on this node, `CREATE` on it
+        /// or on a node above it, `DELETE` on the node above it.
+        permission: &'static str,
     },
     /// Somebody else has the lock, or is ahead, and this call does not wait: `try_lock`, or a
     /// timeout of zero. This call holds nothing.
@@ -136,32 +144,19 @@ pub enum Error {
         path: String,
         /// The name of ZooKeeper's error. `AnswerTooLong` stands for an answer of more than 16 MiB,
         /// which the library does not read: the node has far too many children or too much data.
+        /// `NumbersUsedUp` stands for a queue whose sequence numbers carry no order any more, so
+        /// that a thread which writes cannot read beside that.
         code: String,
     },
 }
 
+/// The code of an [`Error::Server`] where a read cannot have the place of a write.
+pub(crate) const NUMBERS_USED_UP: &str = "NumbersUsedUp";
+
 impl Error {
     /// Whether the same call may succeed later although the program changes nothing. If not, each
-    /// further try fails too.
-    ///
-    /// | error | transient | what to do |
-    /// | --- | --- | --- |
-    /// | [`InvalidPath`](Self::InvalidPath) | no | correct the path |
-    /// | [`InvalidConfig`](Self::InvalidConfig) | no | correct the setting |
-    /// | [`Connect`](Self::Connect) | yes | try again after a pause; look at the hosts' reasons |
-    /// | [`Auth`](Self::Auth) | no | correct the credentials |
-    /// | [`NoAuth`](Self::NoAuth) | no | correct the credentials or the ACL |
-    /// | [`WouldBlock`](Self::WouldBlock) | yes | do something else and try again after a pause, or wait: `lock`, `lock_timeout` |
-    /// | [`TimedOut`](Self::TimedOut) | yes | try again after a pause, or wait longer. A call with a fixed deadline ([`Wait::until`](crate::Wait::until)) needs a new one |
-    /// | [`Unavailable`](Self::Unavailable) | yes | try again after a pause. A call with a fixed deadline ([`Wait::until`](crate::Wait::until)) needs a new one: after its deadline the same call never succeeds |
-    /// | [`Lost`](Self::Lost) | no | stop what the lock protects, drop its guards; then lock again |
-    /// | [`WouldDeadlock`](Self::WouldDeadlock) | no | correct the program |
-    /// | [`InconsistentPermits`](Self::InconsistentPermits) | no | set the same number in all clients |
-    /// | [`Cancelled`](Self::Cancelled) | no | stop: the program has cancelled the wait |
-    /// | [`Closed`](Self::Closed) | no | connect a new session |
-    /// | [`Forked`](Self::Forked) | no | connect a session in this process |
-    /// | [`Several`](Self::Several) | if each of its failures is | see each failure |
-    /// | [`Server`](Self::Server) | for the codes `OperationTimeout`, `ThrottledOp`, `NotReadOnly` | try again after a pause; otherwise look at the code |
+    /// further try fails too. The table of the chapter [`guide::errors`](crate::guide::errors) says
+    /// it of each message, with what to do.
     ///
     /// After a failed `unlock()` there is nothing to try again: the guard is gone, and the library
     /// deletes its node in the background.
@@ -214,7 +209,9 @@ impl Error {
                 Of::Connect { hosts: hosts.clone(), waited: *waited }
             }
             Error::Auth { op, path: at } => Of::Auth { op, path: path(at) },
-            Error::NoAuth { op, path: at } => Of::NoAuth { op, path: path(at) },
+            Error::NoAuth { op, path: at, permission } => {
+                Of::NoAuth { op, path: path(at), permission }
+            }
             Error::Unavailable { op, path: at, cause } => {
                 Of::Unavailable { op, path: path(at), cause: cause.clone() }
             }
@@ -243,7 +240,7 @@ impl From<zk_session::Error> for Error {
             Of::InvalidConfig { what, reason } => Error::InvalidConfig { what, reason },
             Of::Connect { hosts, waited } => Error::Connect { hosts, waited },
             Of::Auth { op, path } => Error::Auth { op, path },
-            Of::NoAuth { op, path } => Error::NoAuth { op, path },
+            Of::NoAuth { op, path, permission } => Error::NoAuth { op, path, permission },
             Of::Unavailable { op, path, cause } => Error::Unavailable { op, path, cause },
             Of::Cancelled { path } => Error::Cancelled { path },
             Of::Closed { op, path } => Error::Closed { op, path },
@@ -255,6 +252,8 @@ impl From<zk_session::Error> for Error {
             Of::NotEmpty { op, path } => server(op, path, "NotEmpty"),
             Of::BadVersion { op, path } => server(op, path, "BadVersion"),
             Of::NoChildrenForEphemerals { op, path } => server(op, path, "NoChildrenForEphemerals"),
+            // What a `multi` of the application's own was refused for.
+            Of::MultiRefused { why, .. } => Error::from(*why),
             // No call of a lock gives another error of a session; its text says what it is.
             other => Error::Server { op: "session", path: String::new(), code: other.to_string() },
         }
@@ -271,28 +270,41 @@ impl fmt::Display for Error {
                 f,
                 "{path}: somebody else had the lock or was ahead, and the time of the call has ended; try again later, or wait longer"
             ),
-            // This says nothing bad of ZooKeeper: the time may have been short.
-            Error::Unavailable { op, path, cause: cause @ Cause::Deadline } => {
-                write!(f, "{op} {path}: {cause}; it is unknown who holds the lock, try again later")
+            Error::Unavailable { op, path, cause } => {
+                let (at, zookeeper) = (At(op, path), cause.of_zookeeper());
+                write!(f, "{at}: {zookeeper}{cause}; {}", without_an_answer(op))
             }
-            Error::Unavailable { op, path, cause } => write!(
-                f,
-                "{op} {path}: ZooKeeper unavailable, {cause}; it is unknown who holds the lock, try again later"
-            ),
-            Error::Lost { path, reason } => write!(
-                f,
-                "{path}: the lock is lost, {reason}; stop the work that it protects, drop its guards and lock again"
-            ),
+            Error::Lost { path, reason } => {
+                write!(f, "{path}: the lock is lost, {reason}; {}", after_loss(*reason))
+            }
             Error::WouldDeadlock { path, why } => write!(f, "{path}: {why}"),
             Error::InconsistentPermits { path, ours, theirs } => write!(
                 f,
                 "semaphore {path}: its node says {theirs} permits, and the settings of this client say {ours}; set the same number in all clients, \
                  or change the node's number with set_permits()"
             ),
+            Error::Cancelled { path } => write!(
+                f,
+                "{path}: the wait was cancelled, by its CancelToken or because the candidate left the election; this call holds nothing"
+            ),
+            Error::Closed { op, path } => write!(
+                f,
+                "{}: the session is closed for good; connect a new one, and make the locks anew in it",
+                At(op, path)
+            ),
+            Error::Forked { op, path } => write!(
+                f,
+                "{}: the session belongs to the process that forked this one; connect a session in this process, after the fork, and make the locks anew in it",
+                At(op, path)
+            ),
             Error::Several { failures } => {
-                write!(f, "{} locks failed", failures.len())?;
+                write!(f, "{} releases failed", failures.len())?;
                 failures.iter().try_for_each(|failure| write!(f, "; {failure}"))
             }
+            Error::Server { op, path, code } if code == NUMBERS_USED_UP => write!(
+                f,
+                "{op} {path}: the sequence numbers here are used up and carry no order any more, so no read can have the place of a write; unlock the write, then read"
+            ),
             other => match other.of_session() {
                 Some(e) => e.fmt(f),
                 None => Ok(()), // each of the others has its text above
@@ -302,6 +314,36 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// What to do if no answer has come to this operation.
+fn without_an_answer(op: &str) -> &'static str {
+    match op {
+        // The guard is gone, and so is the candidate.
+        "unlock" | "leave" => {
+            "the lock may be taken for a while yet, and the library goes on to delete its node: do not call this again"
+        }
+        "set_permits" | "attempt_revoke" => "it may have been done all the same, try again later",
+        "connect" | "join" => "try again later",
+        _ => "it is unknown who holds the lock, try again later",
+    }
+}
+
+/// What to do about a lost lock. In some cases the same session gives no lock again.
+fn after_loss(reason: LossReason) -> &'static str {
+    match reason {
+        LossReason::SessionClosed => {
+            "stop the work that it protects, and to lock again connect a new session"
+        }
+        LossReason::Forked => {
+            "this process must not do the work that it protects, and to lock connects a session of its own"
+        }
+        LossReason::AuthFailed => {
+            "stop the work that it protects, drop its guards, and correct the credentials given to auth()"
+        }
+        LossReason::Resigned => "stop the work that it protects",
+        _ => "stop the work that it protects, drop its guards and lock again",
+    }
+}
 
 /// `.optional()` of the result of a call for a lock.
 ///
@@ -342,6 +384,8 @@ impl<T> OptionalExt<T> for Result<T> {
 mod tests {
     use super::*;
 
+    const GUIDE: &str = include_str!("guide/errors.md");
+
     /// An error of each variant. If the answer of a variant depends on its fields, there is an
     /// error for each answer.
     fn one_of_each() -> Vec<Error> {
@@ -353,7 +397,7 @@ mod tests {
             Error::InvalidConfig { what: "setting", reason: reason.clone() },
             Error::Connect { hosts: Vec::new(), waited: Duration::ZERO },
             Error::Auth { op, path: path.clone() },
-            Error::NoAuth { op, path: path.clone() },
+            Error::NoAuth { op, path: path.clone(), permission: "CREATE" },
             Error::WouldBlock { path: path.clone() },
             Error::TimedOut { path: path.clone() },
             unavailable(Cause::Deadline),
@@ -383,29 +427,17 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_of_each_variant_whether_it_is_transient() {
-        let source = include_str!("error.rs");
-        let body = source.split_once("pub enum Error {").unwrap().1.split_once("\n}\n").unwrap().0;
-        let variants: Vec<&str> =
-            body.lines().filter_map(|line| line.strip_prefix("    ")?.strip_suffix(" {")).collect();
-        let row = |line: &'static str| {
-            let (variant, rest) = line.trim_start().strip_prefix("/// | [`")?.split_once("`]")?;
-            Some((variant, rest.split(" | ").nth(1)?))
+    fn the_guide_says_of_each_variant_whether_it_is_transient() {
+        let says = |name: &str, answer: &str| {
+            let row = format!("| [`{name}`](crate::Error::{name}) | ");
+            let end = format!(" | {answer} |");
+            GUIDE.lines().any(|line| line.starts_with(&row) && line.ends_with(&end))
         };
-        let rows: Vec<(&str, &str)> = source.lines().filter_map(row).collect();
-        assert_eq!(rows.iter().map(|(variant, _)| *variant).collect::<Vec<_>>(), variants);
-        for (name, says) in rows {
-            let answers: Vec<bool> = one_of_each()
-                .iter()
-                .filter(|e| variant(e) == name)
-                .map(Error::is_transient)
-                .collect();
-            let is = |answer| answers.contains(&answer);
-            match says {
-                "yes" => assert!(is(true) && !is(false), "{name}: {answers:?}"),
-                "no" => assert!(is(false) && !is(true), "{name}: {answers:?}"),
-                _ => assert!(is(true) && is(false), "{name}: {answers:?}"),
-            }
+        // A failure of each kind is rare, and the page has a sentence on it.
+        let is_on_the_page = |e: &Error| !matches!(e, Error::Several { .. });
+        for error in one_of_each().into_iter().filter(is_on_the_page) {
+            let answer = if error.is_transient() { "yes" } else { "no" };
+            assert!(says(&variant(&error), answer), "{error:?} is transient: {answer}");
         }
     }
 
@@ -435,10 +467,8 @@ mod tests {
 
     #[test]
     fn the_codes_that_are_transient_stand_in_the_table() {
-        let row = include_str!("error.rs")
-            .lines()
-            .find(|line| line.contains("/// | [`Server`]"))
-            .unwrap();
+        let is_row = |line: &&str| line.starts_with("| [`Server`]") && line.ends_with(" | yes |");
+        let row = GUIDE.lines().find(is_row).unwrap();
         let codes = row.split(" | ").nth(2).unwrap();
         let named: Vec<&str> = codes.split('`').skip(1).step_by(2).collect();
         assert_eq!(named, zk_session::unstable::TRANSIENT_CODES);

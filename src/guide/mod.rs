@@ -9,7 +9,7 @@
 //! | [`which_lock`] | which lock do I need; what do ZooKeeper's words mean | 6 |
 //! | [`faults`] | what do my holder and my waiter see of each fault, and what do they do | 5 |
 //! | [`fencing`] | how does my database or S3 refuse a holder that comes too late | 6, and your store |
-//! | `errors` | what does this error mean, and what do I do | look it up |
+//! | [`errors`] | what does this error mean, and what do I do | look it up |
 //! | [`testing`] | how do I test that | 4 |
 //!
 //! Before you run it in production, read on:
@@ -57,6 +57,9 @@ pub mod costs {}
 
 #[doc = include_str!("interop.md")]
 pub mod interop {}
+
+#[doc = include_str!("errors.md")]
+pub mod errors {}
 
 #[doc = include_str!("forks.md")]
 pub mod forks {}

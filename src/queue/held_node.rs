@@ -272,7 +272,7 @@ impl Release {
         for deleted in self.deleted {
             match self.limit.recv(&deleted) {
                 Ended::Got(Ok(())) => {}
-                Ended::Got(Err(code)) => return Err(error(op, path, CallError::of_code(code))),
+                Ended::Got(Err(code)) => return Err(error(op, path, CallError::of_removal(code))),
                 // If the session has ended meanwhile, no answer can come any more. The node goes
                 // with the session, but perhaps later: a server tells that it has expired the
                 // session before the others have agreed, and a session that is closed here lives at

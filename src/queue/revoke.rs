@@ -86,7 +86,7 @@ fn revoke(core: &Core, path: &str) -> Result<Option<Vec<u8>>> {
             before = match generation.synced_read(path, false, &limit) {
                 Ok(node) => Some(Some(Contender::of(path, false, node))),
                 // The node's ACL may allow us to write but not to read.
-                Err(CallError::NoAuth) => Some(None),
+                Err(CallError::NoAuth(_)) => Some(None),
                 Err(CallError::NoNode) => return Ok(None),
                 Err(e) => return Err(e),
             };

@@ -2,6 +2,7 @@
 //! settings and gives them to the recipe, which also finds here the state that all locks of a path
 //! share in one session.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,25 +117,35 @@ impl Settings {
         let session = self.core().number();
         registry::intern(&self.key(), session, what, || make(self)).map_err(|other| {
             let reason = format!(
-                "{:?} is in use in this process by another kind of lock ({other})",
+                "{:?} belongs in this process to another kind of lock ({other}); give this {what} a path of its own",
                 self.path
             );
-            Error::InvalidConfig { what, reason }
+            Error::InvalidConfig { what: "path", reason }
         })
     }
 
     /// An error if the lock is in use on this session with other settings. All users of one lock in
     /// one session share nodes, so they need the same node names, ACL and wait strategy.
-    pub(crate) fn agree(&self, what: &'static str, queue: &Queue) -> Result<()> {
-        let (path, layout, acl, strategy) =
-            (&self.path, queue.layout(), queue.acl(), queue.strategy());
-        if layout == self.layout && *acl == self.acl && strategy == self.strategy {
-            return Ok(());
+    pub(crate) fn agree(&self, queue: &Queue) -> Result<()> {
+        if queue.layout() != self.layout {
+            return Err(self.is_in_use_with("layout", &queue.layout()));
         }
+        if *queue.acl() != self.acl {
+            return Err(self.is_in_use_with("acl", queue.acl()));
+        }
+        if queue.strategy() != self.strategy {
+            return Err(self.is_in_use_with("wait_strategy", &queue.strategy()));
+        }
+        Ok(())
+    }
+
+    /// The error for a lock that is in use on this session with another value of this setting.
+    pub(crate) fn is_in_use_with(&self, what: &'static str, value: &dyn fmt::Debug) -> Error {
         let reason = format!(
-            "{path:?} is in use on this session with layout {layout:?}, ACL {acl:?} and wait strategy {strategy:?}"
+            "{:?} has {what}({value:?}) on this session already; give all locks of a path the same",
+            self.path
         );
-        Err(Error::InvalidConfig { what, reason })
+        Error::InvalidConfig { what, reason }
     }
 }
 
@@ -224,28 +235,35 @@ impl<L> LockBuilder<L> {
         lock_path(session.core().chroot(), path)?;
         if data.len() > MAX_DATA {
             let reason = format!(
-                "{} bytes are more than {MAX_DATA}, which is what ZooKeeper takes",
+                "{} bytes are more than ZooKeeper takes; give {MAX_DATA} at most",
                 data.len()
             );
-            return Err(Error::InvalidConfig { what: "node data", reason });
+            return Err(Error::InvalidConfig { what: "data", reason });
         }
         if acl.encoded_len() > MAX_ACL {
-            let reason =
-                format!("its entries take {} bytes, more than {MAX_ACL}", acl.encoded_len());
-            return Err(Error::InvalidConfig { what: "ACL", reason });
+            let reason = format!(
+                "its entries take {} bytes; give entries of {MAX_ACL} at most",
+                acl.encoded_len()
+            );
+            return Err(Error::InvalidConfig { what: "acl", reason });
         }
         if *acl == Acl::CreatorAll && !session.core().has_credentials() {
-            let reason = "CreatorAll means the clients with the credentials of this session, which has none: call auth() of its builder".to_owned();
-            return Err(Error::InvalidConfig { what: "ACL", reason });
+            let reason = "CreatorAll means the clients with the credentials of this session, which has none; call auth() of its builder".to_owned();
+            return Err(Error::InvalidConfig { what: "acl", reason });
         }
-        let refused = |reason: &str| {
-            Err(Error::InvalidConfig { what: "longest hold", reason: reason.to_owned() })
-        };
+        let refused =
+            |what, reason: &str| Err(Error::InvalidConfig { what, reason: reason.to_owned() });
         if bounds.max == Some(Duration::ZERO) {
-            return refused("with a max_hold of zero each hold would be lost at once");
+            return refused(
+                "max_hold",
+                "with zero each hold would be lost at once; give a longer time, or leave it out",
+            );
         }
         if bounds.releases_overdue && bounds.max.is_none() {
-            return refused("release_overdue() needs a max_hold()");
+            return refused(
+                "release_overdue",
+                "nothing is ever overdue without a max_hold; give one",
+            );
         }
         Ok(self.settings)
     }

@@ -115,7 +115,7 @@ impl ThreadLock {
         new: impl FnOnce(&Settings) -> SharedThreadLock,
     ) -> Result<Self> {
         let shared = settings.share(what, new)?;
-        settings.agree(what, &shared.local.queue)?;
+        settings.agree(&shared.local.queue)?;
         Ok(ThreadLock { settings, shared })
     }
 
@@ -138,7 +138,7 @@ impl ThreadLock {
             self.settings.check(&reader.node)?;
             return Err(Error::WouldDeadlock {
                 path: self.settings.path.clone(),
-                why: "this thread reads and would wait for itself: drop its read guards first",
+                why: "this thread reads, and its write would wait for its own read for ever; drop its read guards first",
             });
         }
         self.may_wait(request, thread)?;

@@ -187,17 +187,17 @@ impl Config {
     /// Finds what can never work before any server is dialled, and gives the servers.
     pub(crate) fn check(&self) -> Result<ConnectString> {
         let ensemble = ConnectString::parse(&self.connect_string)?;
-        check_millis("session timeout", self.session_timeout)?;
-        check_millis("connect timeout", self.connect_timeout)?;
+        check_millis("session_timeout", self.session_timeout)?;
+        check_millis("connect_timeout", self.connect_timeout)?;
         self.retry_policy.check()?;
         if let Some(tick) = self.server_tick {
-            check_millis("server tick", tick)?;
+            check_millis("server_tick", tick)?;
             if tick > self.session_timeout {
                 let timeout = self.session_timeout;
                 return Err(Error::InvalidConfig {
-                    what: "server tick",
+                    what: "server_tick",
                     reason: format!(
-                        "{tick:?} is longer than the session timeout, {timeout:?}: ask for a session timeout of two ticks or more"
+                        "{tick:?} is longer than the session_timeout, {timeout:?}; ask for a session_timeout of two ticks or more"
                     ),
                 });
             }
@@ -212,7 +212,10 @@ impl Config {
             // A server accepts digest credentials without a colon, and then takes the whole secret
             // for the user's name, which it writes into the ACLs.
             if scheme == "digest" && !credentials.contains(&b':') {
-                return refused("digest credentials are `user:password`, with a colon".to_owned());
+                return refused(
+                    "credentials of the scheme digest must be user:password, with a colon"
+                        .to_owned(),
+                );
             }
         }
         if let Some(tls) = &self.tls {

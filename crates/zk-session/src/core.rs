@@ -26,7 +26,7 @@ use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, Hosts, LossReason, Result};
 use crate::limit::{Ended, Limit, Overlong};
 use crate::logging;
-use crate::machine::{MachineConfig, noop};
+use crate::machine::{MachineConfig, codec, noop};
 use crate::process::Process;
 use crate::signal::Signal;
 use crate::world::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -372,11 +372,13 @@ impl Core {
                 Ok(true)
             }
             Ok(false) => {
-                let reason = format!("{chroot:?} does not exist, and require_chroot() is set");
-                Err(Error::InvalidConfig { what: "chroot", reason })
+                let reason = format!(
+                    "the chroot {chroot:?} of the connect string does not exist; correct the connect string, or make the node"
+                );
+                Err(Error::InvalidConfig { what: "require_chroot", reason })
             }
             // Since 3.9 servers demand the right to read for this question.
-            Err(CallError::NoAuth) => Err(Error::NoAuth { op, path: chroot.to_owned() }),
+            Err(e @ CallError::NoAuth(_)) => Err(codec::error(op, chroot.to_owned(), e)),
             Err(CallError::Cancelled) => Err(Error::Cancelled { path: path.into() }),
             Err(CallError::Deadline) => {
                 Err(Error::Unavailable { op, path: path.into(), cause: Cause::Deadline })

@@ -19,7 +19,8 @@ pub enum Error {
     },
     /// A setting cannot work.
     InvalidConfig {
-        /// The setting.
+        /// The name of the setting, as a program writes it (`session_timeout`), or `connect string`
+        /// or `request`.
         what: &'static str,
         /// What is wrong with it.
         reason: String,
@@ -43,8 +44,11 @@ pub enum Error {
     NoAuth {
         /// The operation that failed.
         op: &'static str,
-        /// The node. Its ACL or its parent's ACL does not allow the operation.
+        /// The node.
         path: String,
+        /// The permission that is missing: `READ`, `WRITE` or `ADMIN` on the node itself, `CREATE`
+        /// or `DELETE` on its parent.
+        permission: &'static str,
     },
     /// There is no such node. For a create: its parent does not exist.
     NoNode {
@@ -134,6 +138,9 @@ pub enum Error {
     },
 }
 
+/// The operation that gives a held node back, and that a caller cannot repeat.
+pub(crate) const RELEASE: &str = "release";
+
 /// The code of an [`Error::Server`] for an answer that is too long to be read.
 #[doc(hidden)]
 pub const ANSWER_TOO_LONG: &str = "AnswerTooLong";
@@ -212,7 +219,7 @@ impl Error {
     /// | [`InvalidConfig`](Self::InvalidConfig) | no | correct the setting |
     /// | [`Connect`](Self::Connect) | yes | try again after a pause; look at the hosts' reasons |
     /// | [`Auth`](Self::Auth) | no | correct the credentials |
-    /// | [`NoAuth`](Self::NoAuth) | no | correct the credentials or the ACL |
+    /// | [`NoAuth`](Self::NoAuth) | no | let the ACL give the permission, or correct the credentials |
     /// | [`NoNode`](Self::NoNode) | no | make the node or, for a create, its parent |
     /// | [`NodeExists`](Self::NodeExists) | no | take another name, or change the node that is there |
     /// | [`NotEmpty`](Self::NotEmpty) | no | delete the children first |
@@ -261,7 +268,21 @@ impl fmt::Display for Cause {
                 "servers could be reached, but for {:.1} s none gave the answer that was needed, and the retry policy allows no longer wait; see whether the ensemble has a quorum",
                 d.as_secs_f64()
             ),
-            Cause::Resources(what) => write!(f, "this machine gave no {what}"),
+            Cause::Resources(what) => write!(f, "this machine gave no {what}, see its limits"),
+        }
+    }
+}
+
+impl Cause {
+    /// What stands before the cause in a message. A short time says nothing bad of ZooKeeper, and
+    /// neither does a machine that lacks something.
+    #[doc(hidden)]
+    pub fn of_zookeeper(&self) -> &'static str {
+        match self {
+            Cause::Deadline | Cause::Resources(_) => "",
+            Cause::ConnectionLost | Cause::Outage(_) | Cause::NoProgress(_) => {
+                "ZooKeeper unavailable, "
+            }
         }
     }
 }
@@ -319,8 +340,16 @@ impl fmt::Display for Hosts<'_> {
     }
 }
 
-/// What follows from a lost answer.
-const UNKNOWN: &str = "if it asked for a change, the change may have been made";
+/// What failed, and where, if there is a node.
+#[doc(hidden)]
+pub struct At<'a>(pub &'a str, pub &'a str);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)?;
+        if self.1.is_empty() { Ok(()) } else { write!(f, " {}", self.1) }
+    }
+}
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -339,12 +368,20 @@ impl fmt::Display for Error {
             }
             Error::Auth { op, path } => write!(
                 f,
-                "{op} {path}: the server refused our credentials; check the scheme and the credentials given to auth()"
+                "{}: the server refused the session's credentials; check the scheme and the credentials given to auth()",
+                At(op, path)
             ),
-            Error::NoAuth { op, path } => write!(
-                f,
-                "{op} {path}: the ACL of this node or of its parent does not allow it; check auth() and the ACL"
-            ),
+            Error::NoAuth { op, path, permission } => {
+                let of = match *permission {
+                    "CREATE" => "this node, or of one above it,",
+                    "DELETE" => "the node above this one",
+                    _ => "this node",
+                };
+                write!(
+                    f,
+                    "{op} {path}: the ACL of {of} does not give {permission} to this session; change the ACL, or give auth() credentials that it names"
+                )
+            }
             Error::NoNode { op, path } => {
                 write!(f, "{op} {path}: there is no such node; make it, or its parent, first")
             }
@@ -366,24 +403,30 @@ impl fmt::Display for Error {
             Error::MultiRefused { index, why } => {
                 write!(f, "nothing was done, for operation {index} of the multi was refused: {why}")
             }
-            // This says nothing bad of ZooKeeper: the time may have been short.
-            Error::Unavailable { op, path, cause: cause @ Cause::Deadline } => {
-                write!(f, "{op} {path}: {cause}; {UNKNOWN}, try again later")
-            }
-            Error::Unavailable { op, path, cause: cause @ Cause::ConnectionLost } => {
-                write!(f, "{op} {path}: ZooKeeper unavailable, {cause}; {UNKNOWN}, try again later")
-            }
-            // Nothing was sent.
             Error::Unavailable { op, path, cause } => {
-                write!(f, "{op} {path}: ZooKeeper unavailable, {cause}; try again later")
+                let (at, zookeeper) = (At(op, path), cause.of_zookeeper());
+                let advice = match cause {
+                    Cause::Deadline | Cause::ConnectionLost if *op == RELEASE => {
+                        "the session goes on to delete the node"
+                    }
+                    Cause::Deadline | Cause::ConnectionLost => {
+                        "if it asked for a change, the change may have been made, try again later"
+                    }
+                    // Nothing was sent.
+                    _ => "try again later",
+                };
+                write!(f, "{at}: {zookeeper}{cause}; {advice}")
             }
-            Error::Cancelled { path } => write!(f, "{path}: the wait was cancelled"),
+            Error::Cancelled { path } => {
+                write!(f, "{path}: the call was cancelled; what it had sent may still be done")
+            }
             Error::Closed { op, path } => {
-                write!(f, "{op} {path}: the session is closed; connect a new one")
+                write!(f, "{}: the session is closed for good; connect a new one", At(op, path))
             }
             Error::Forked { op, path } => write!(
                 f,
-                "{op} {path}: this process was forked from the process of the session; connect a session of its own"
+                "{}: the session belongs to the process that forked this one; connect a session in this process, after the fork",
+                At(op, path)
             ),
             Error::Server { op, path, code } if code == ANSWER_TOO_LONG => {
                 write!(f, "{op} {path}: {TOO_LONG_ADVICE}")
@@ -391,13 +434,19 @@ impl fmt::Display for Error {
             Error::Server { op, path, code } if code == "InvalidACL" => write!(
                 f,
                 "{op} {path}: the server answered {code}: the ACL is empty, or has an entry of an unknown scheme, \
-                 or of `auth` without credentials; check auth() and the ACL"
+                 or of the scheme auth without credentials; check auth() and the ACL"
             ),
             Error::Server { op, path, code } if code == "Unimplemented" => write!(
                 f,
                 "{op} {path}: the server answered {code}: it is too old for this, or is not set up for it (nodes with a \
                  time to live need zookeeper.extendedTypesEnabled=true)"
             ),
+            Error::Server { op, path, code } if self.is_transient() => {
+                write!(
+                    f,
+                    "{op} {path}: the server answered {code}, it cannot do this now; try again later"
+                )
+            }
             Error::Server { op, path, code } => {
                 write!(f, "{op} {path}: the server answered {code}; see the server's log")
             }
@@ -422,7 +471,7 @@ mod tests {
             Error::InvalidConfig { what: "setting", reason: reason.clone() },
             Error::Connect { hosts: Vec::new(), waited: Duration::ZERO },
             Error::Auth { op, path: path.clone() },
-            Error::NoAuth { op, path: path.clone() },
+            Error::NoAuth { op, path: path.clone(), permission: "CREATE" },
             Error::NoNode { op, path: path.clone() },
             Error::NodeExists { op, path: path.clone() },
             Error::NotEmpty { op, path: path.clone() },

@@ -44,7 +44,7 @@ const OPERATIONS: [i32; 14] = [
 fn replies(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let (op, code, body) = (script.pick(&OPERATIONS), script.word(), script.rest());
-    let _ = CallError::of_code(code);
+    let _ = CallError::of(op, code);
     assert!(!err::name(code).is_empty());
     if let Ok((kind, path)) = codec::watch_event(body) {
         assert!((event::CREATED..=event::CHILDREN_CHANGED).contains(&kind));

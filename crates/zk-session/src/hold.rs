@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::acl::Acl;
 use crate::clock::BootTime;
-use crate::error::{Error, LossReason, Result};
+use crate::error::{Error, LossReason, RELEASE, Result};
 use crate::generation::{CallError, CreateMode, Generation, Operation, Removal, Reply};
 use crate::lease::node::{LeasedNode, Listener, NodeWatch};
 use crate::lease::{LostSignal, Refused};
@@ -21,7 +21,6 @@ use crate::world::{Instant, new_uuid};
 use zk_wire::path;
 
 const HOLD: &str = "hold";
-const RELEASE: &str = "release";
 
 /// An ephemeral node of this process, and what is known of it; [`Requests::hold`] makes it.
 ///
@@ -250,7 +249,7 @@ impl Ephemeral {
         let limit = Limit::after(self.generation.operation_timeout());
         let e = match limit.recv(&deleted) {
             Ended::Got(Ok(())) => return Ok(()),
-            Ended::Got(Err(code)) => CallError::of_code(code),
+            Ended::Got(Err(code)) => CallError::of_removal(code),
             // A server may have the node for a while, even if it has told us of the session's end.
             Ended::Deadline | Ended::Disconnected | Ended::Cancelled => CallError::ConnectionLoss,
         };

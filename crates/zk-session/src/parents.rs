@@ -161,9 +161,10 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zk_wire::code::op;
 
     fn outcome(code: i32) -> Result<(), CallError> {
-        if code == err::OK { Ok(()) } else { Err(CallError::of_code(code)) }
+        if code == err::OK { Ok(()) } else { Err(CallError::of(op::CREATE_CONTAINER, code)) }
     }
 
     #[test]

@@ -64,9 +64,9 @@ impl RetryPolicy {
     pub(super) fn check(&self) -> Result<()> {
         if self.base.is_zero() || self.cap < self.base {
             return Err(Error::InvalidConfig {
-                what: "retry policy",
+                what: "retry_policy",
                 reason: format!(
-                    "the base ({:?}) must be above zero and at most the cap ({:?})",
+                    "its base ({:?}) must be above zero and at most its cap ({:?})",
                     self.base, self.cap
                 ),
             });

@@ -99,7 +99,7 @@ impl TlsConfig {
 
     /// Finds what can never work before any server is dialled.
     pub(super) fn check(&self, hosts: &[Host]) -> Result<()> {
-        let invalid = |reason| Error::InvalidConfig { what: "TLS configuration", reason };
+        let invalid = |reason| Error::InvalidConfig { what: "tls", reason };
         self.load().map_err(invalid)?;
         hosts.iter().try_for_each(|host| server_name(&host.name).map(drop)).map_err(invalid)
     }

@@ -19,6 +19,7 @@ use crate::retry::Retry;
 use crate::sight::event::WatchEvent;
 use crate::sight::teller::{OP, Teller};
 use crate::world::{Instant, LazyLock, Receiver, bounded};
+use zk_wire::code::op;
 
 /// A watch on a node that goes on until this value is dropped or the session is lost;
 /// [`Requests::watch`] makes it.
@@ -159,7 +160,9 @@ impl Requests {
                 loop {
                     match limit.or_after(generation.operation_timeout()).recv(&is_set) {
                         Ended::Got(Ok(())) => return Ok(watch),
-                        Ended::Got(Err(code)) => return Err(failed(CallError::of_code(code))),
+                        Ended::Got(Err(code)) => {
+                            return Err(failed(CallError::of(op::GET_DATA, code)));
+                        }
                         Ended::Cancelled => return Err(failed(CallError::Cancelled)),
                         Ended::Disconnected => break,
                         Ended::Deadline if limit.is_past() => {

@@ -242,7 +242,7 @@ impl Recipe for ZkElection {
             queue: Queue::of_candidates(settings.dir(), settings.acl.clone()),
             tally: settings.tally("election"),
         })?;
-        settings.agree("election", &shared.queue)?;
+        settings.agree(&shared.queue)?;
         Ok(ZkElection { campaign: Campaign { settings: settings.into(), shared } })
     }
 }

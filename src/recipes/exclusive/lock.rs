@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 
 use super::attempt;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::local::lock::Admission;
 use crate::local::queue::{LocalQueue, Wants};
 use crate::local::registry::SelfDeadlockDetector;
@@ -58,9 +58,7 @@ impl ExclusiveHandle {
             tally: settings.tally("exclusive"),
         })?;
         if shared.acl != settings.acl {
-            let reason =
-                format!("{:?} is in use on this session with ACL {:?}", settings.path, shared.acl);
-            return Err(Error::InvalidConfig { what: KIND, reason });
+            return Err(settings.is_in_use_with("acl", &shared.acl));
         }
         Ok(ExclusiveHandle { settings, shared })
     }

@@ -114,15 +114,15 @@ impl ZkMultiLock {
     pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self> {
         let members: Vec<Member> = members.into_iter().map(M::into).collect();
         if members.is_empty() {
-            let reason = "it has no member".to_owned();
-            return Err(Error::InvalidConfig { what: "multi-lock", reason });
+            let reason = "a ZkMultiLock needs one at least".to_owned();
+            return Err(Error::InvalidConfig { what: "members", reason });
         }
         let keys = members.iter().map(Member::key).collect();
         match order::order(keys) {
             Ok(order) => Ok(ZkMultiLock { set: Arc::new(Set { members, order }) }),
             Err(twice) => Err(Error::WouldDeadlock {
                 path: members[twice].path().to_owned(),
-                why: "it is there twice and would wait for itself: give each lock once, to read or to write",
+                why: "two members are this lock, and one would wait for the other for ever; give each lock once, to read or to write",
             }),
         }
     }
@@ -178,7 +178,7 @@ impl Set {
             if member.0.has_guards(thread)? {
                 return Err(Error::WouldDeadlock {
                     path: member.path().to_owned(),
-                    why: "this thread holds it already and others could wait for it in a circle: drop its guards first",
+                    why: "this thread holds this member already, and threads that hold one lock and want more could wait for each other for ever; drop its guards first",
                 });
             }
         }

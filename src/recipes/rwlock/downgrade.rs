@@ -3,7 +3,7 @@
 //! stands, and only then the write node is deleted. A contender that waits for the write waits for
 //! the read too, because both have one number.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, NUMBERS_USED_UP, Result};
 use crate::queue::ContenderNode;
 use crate::queue::name::{self, Kind};
 use crate::queue::request::failure;
@@ -51,13 +51,8 @@ impl Queue {
         // one.
         let own = name::parse(path::name(write.path())).map(|name| name.sequence);
         let Some(sequence) = own.filter(|sequence| !rule::is_unordered(*sequence)) else {
-            let number = own.unwrap_or_default();
-            let code = format!(
-                "the write's sequence number {number} carries no order, so no other node can have \
-                 its place"
-            );
             let path = core.shown(self.dir()).to_owned();
-            return Err(Error::Server { op, path, code });
+            return Err(Error::Server { op, path, code: NUMBERS_USED_UP.to_owned() });
         };
         let again = |e: CallError, path: &str| match e {
             // When the caller's time is over, nothing more is sent.

@@ -54,7 +54,7 @@ impl SemaphoreHandle {
                 tally: settings.tally(if is_fixed { "semaphore_mutex" } else { "semaphore" }),
             }
         })?;
-        settings.agree(kind, &shared.local.queue)?;
+        settings.agree(&shared.local.queue)?;
         // A number that is fixed is compared at each count.
         Ok(SemaphoreHandle { settings, kind, has_agreed: AtomicBool::new(is_fixed), shared })
     }
@@ -127,8 +127,8 @@ impl SemaphoreHandle {
     /// once it was compared.
     fn check(&self, number: u32, request: &Request<'_>) -> Result<()> {
         if number == 0 {
-            let reason = "0 permits cannot be held".to_owned();
-            return Err(Error::InvalidConfig { what: "number of permits", reason });
+            let reason = "0 cannot be held; ask for 1 at least".to_owned();
+            return Err(Error::InvalidConfig { what: "permits", reason });
         }
         if number == 1 && self.has_agreed.load(Ordering::Acquire) {
             return Ok(());
@@ -186,10 +186,10 @@ impl SemaphoreHandle {
             return Ok(());
         }
         let reason = format!(
-            "the data of {:?} is something else, which is left as it is",
+            "the data of {:?} is no number of permits and is left as it is; see who has written it, or give the semaphore another path",
             self.settings.path
         );
-        Err(Error::InvalidConfig { what: "number of permits", reason })
+        Err(Error::InvalidConfig { what: "permits", reason })
     }
 
     /// The holders of permits.

@@ -268,8 +268,9 @@ contender_calls! {
 impl Recipe for ZkSemaphore {
     fn make(settings: Settings) -> Result<Self> {
         if settings.permits == 0 {
-            let reason = "a semaphore begins with at least one".to_owned();
-            return Err(Error::InvalidConfig { what: "number of permits", reason });
+            let reason =
+                "a semaphore begins with 1 at least; set_permits(0) can pause it later".to_owned();
+            return Err(Error::InvalidConfig { what: "permits", reason });
         }
         Ok(ZkSemaphore { lock: SemaphoreHandle::new(settings, "semaphore", false)?.into() })
     }

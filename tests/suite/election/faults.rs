@@ -428,7 +428,7 @@ fn refused_candidate_is_out_and_says_why() {
     raw.mkdirs(PATH).unwrap();
     raw.set_acl(PATH, 1 + 16).unwrap(); // read and admin
     let candidate = election.join().unwrap();
-    let refused = Error::NoAuth { op: "campaign", path: PATH.into() };
+    let refused = Error::NoAuth { op: "campaign", path: PATH.into(), permission: "CREATE" };
     assert_eq!(candidate.wait_leader().map(drop), Err(refused.clone()));
     assert_eq!(next(candidate.events()), ElectionEvent::Failed(refused.clone()));
     assert!(candidate.events().recv().is_err(), "no event follows");

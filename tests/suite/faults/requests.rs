@@ -141,13 +141,18 @@ fn wait_ends_by_its_timeout_its_deadline_or_its_token(recipe: Recipe) {
 
 // ---- the call after the create ----
 
+fn may_not_list(recipe: Recipe) -> Error {
+    let (op, path) = (recipe.queues_as(), recipe.folder(PATH));
+    Error::NoAuth { op, path, permission: "READ" }
+}
+
 fn node_is_deleted_cleanly_when_the_call_after_its_create_fails(recipe: Recipe) {
     let stage = Stage::new(recipe);
     let mut raw = stage.raw();
     raw.set_acl(&stage.folder(), CREATE_DELETE_ADMIN).unwrap();
     let deleted = stage.proxy.on_reply(OpKind::Delete.on(recipe.mark()), SOON);
     let said = stage.lock.lock().map(drop);
-    assert_eq!(said, Err(Error::NoAuth { op: recipe.queues_as(), path: recipe.folder(PATH) }));
+    assert_eq!(said, Err(may_not_list(recipe)));
     assert!(said.unwrap_err().to_string().contains(PATH));
     deleted.wait();
     raw.set_acl(&stage.folder(), ALL).unwrap();
@@ -161,10 +166,7 @@ fn original_error_is_kept_when_the_clean_up_fails_too(recipe: Recipe) {
     let mut raw = stage.raw();
     raw.set_acl(&stage.folder(), CREATE_ADMIN).unwrap();
     let deleted = stage.proxy.on_reply(OpKind::Delete.on(recipe.mark()), SOON);
-    assert_eq!(
-        stage.lock.lock().map(drop),
-        Err(Error::NoAuth { op: recipe.queues_as(), path: recipe.folder(PATH) })
-    );
+    assert_eq!(stage.lock.lock().map(drop), Err(may_not_list(recipe)));
     deleted.wait();
     raw.set_acl(&stage.folder(), ALL).unwrap();
     assert_eq!(queue(&stage.at, PATH).len(), 1, "it could not be deleted");

@@ -136,7 +136,7 @@ fn is_raised(lost: &LostSignal) {
 fn is_refused<T>(called: Result<T, Error>) {
     match called {
         Err(e @ Error::Forked { .. }) => {
-            assert!(e.to_string().contains("connect a session of its own"), "{e}");
+            assert!(e.to_string().contains("connect a session in this process"), "{e}");
             assert!(!e.is_transient());
         }
         Err(e) => panic!("{e:?}"),

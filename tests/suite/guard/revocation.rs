@@ -345,7 +345,8 @@ fn a_revocation_ends_in_time_and_names_its_obstacle() {
     let contender = other.contenders().unwrap().remove(0);
     foreign.set_acl(&node, 1).unwrap();
     let said = theirs.attempt_revoke(&contender.path);
-    assert_eq!(said, Err(Error::NoAuth { op: "attempt_revoke", path: node.clone() }));
+    let refused = Error::NoAuth { op: "attempt_revoke", path: node.clone(), permission: "WRITE" };
+    assert_eq!(said, Err(refused));
     server.black_hole(true);
     for _ in 0..2 {
         let start = Instant::now();

@@ -216,7 +216,10 @@ fn a_member_that_refuses_rolls_the_others_back() {
         lock.try_lock().optional().map(drop),
         lock.lock_timeout(SOON).optional().map(drop),
     ] {
-        assert_eq!(refused, Err(Error::NoAuth { op: "lock", path: C.into() }));
+        assert_eq!(
+            refused,
+            Err(Error::NoAuth { op: "lock", path: C.into(), permission: "CREATE" })
+        );
         assert!(others.iter().all(|other| other.lock_timeout(SOON).optional().unwrap().is_some()));
     }
     until_all_empty(&at);
@@ -232,8 +235,9 @@ fn releases_that_fail_stop_no_others_and_are_all_reported() {
     allow(&at, C, NO_DELETE);
     let guard = lock.lock().unwrap();
     let stays = guard.holds().nth(2).unwrap().path().to_owned();
-    let refused = Error::NoAuth { op: "unlock", path: stays.clone() };
-    assert_eq!(guard.unlock(), Err(refused));
+    let may_not_delete =
+        |path: &String| Error::NoAuth { op: "unlock", path: path.clone(), permission: "DELETE" };
+    assert_eq!(guard.unlock(), Err(may_not_delete(&stays)));
     assert!(others.iter().all(|other| other.lock_timeout(SOON).optional().unwrap().is_some()));
     until_queue(&at, C, 1);
     allow(&at, C, 31);
@@ -257,13 +261,13 @@ fn releases_that_fail_stop_no_others_and_are_all_reported() {
     [B, C].iter().for_each(|path| allow(&at, path, NO_DELETE));
     let guard = lock.lock().unwrap();
     let paths: Vec<_> = guard.holds().map(|held| held.path().to_owned()).collect();
-    let failures =
-        [2, 1].map(|which| Error::NoAuth { op: "unlock", path: paths[which].clone() }).to_vec();
+    let failures = [2, 1].map(|which| may_not_delete(&paths[which])).to_vec();
     let error = guard.unlock().unwrap_err();
     assert_eq!(error, Error::Several { failures });
     let said = error.to_string();
     assert!(
-        said.starts_with("2 locks failed; ") && paths[1..3].iter().all(|path| said.contains(path)),
+        said.starts_with("2 releases failed; ")
+            && paths[1..3].iter().all(|path| said.contains(path)),
         "{said}"
     );
     assert!(
@@ -303,7 +307,7 @@ fn a_multi_lock_that_would_wait_for_itself_is_refused_when_it_is_made() {
         }
     }
     let none = ZkMultiLock::new([&a; 0]).unwrap_err();
-    assert!(matches!(&none, Error::InvalidConfig { what: "multi-lock", .. }), "{none}");
+    assert!(matches!(&none, Error::InvalidConfig { what: "members", .. }), "{none}");
     let lock = ZkMultiLock::new([Member::write(&rates), (&a).into()]).unwrap();
     let shown = format!("{lock:?}");
     assert!(

@@ -53,14 +53,14 @@ fn one_path_with_another_layout_or_acl_is_refused() {
     let at = Shared::chroot();
     let ours = ZkSession::connect(Config::new(&at).auth("digest", "service:secret")).unwrap();
     let mutex = ZkMutex::new(&ours, LOCK).unwrap();
-    let refused = |builder: LockBuilder<ZkMutex>, word: &str| match builder.build() {
-        Err(Error::InvalidConfig { reason, .. }) => {
-            assert!(reason.contains(LOCK) && reason.contains(word), "{reason}");
+    let refused = |builder: LockBuilder<ZkMutex>, name: &str, word: &str| match builder.build() {
+        Err(Error::InvalidConfig { what, reason }) => {
+            assert!(what == name && reason.contains(LOCK) && reason.contains(word), "{reason}");
         }
         other => panic!("{other:?}"),
     };
-    refused(ZkMutex::builder(&ours, LOCK).layout(Layout::Kazoo), "layout Curator");
-    refused(ZkMutex::builder(&ours, LOCK).acl(Acl::CreatorAll), "ACL Open");
+    refused(ZkMutex::builder(&ours, LOCK).layout(Layout::Kazoo), "layout", "layout(Curator)");
+    refused(ZkMutex::builder(&ours, LOCK).acl(Acl::CreatorAll), "acl", "acl(Open)");
     // Another path, or another session, makes another lock.
     ZkMutex::builder(&ours, "/locks/other").layout(Layout::Kazoo).build().unwrap();
     let theirs = session(&at);

@@ -168,7 +168,7 @@ fn users_of_one_lock_in_one_session_wait_alike() {
     let (one, two) = (session(&at), session(&at));
     let _first = mutex(&one, WaitStrategy::Parent);
     let said = ZkMutex::new(&one, LOCK).map(drop);
-    assert!(matches!(said, Err(Error::InvalidConfig { what: "mutex", .. })), "{said:?}");
+    assert!(matches!(said, Err(Error::InvalidConfig { what: "wait_strategy", .. })), "{said:?}");
     let _same = mutex(&one, WaitStrategy::Parent);
     let _other = mutex(&two, WaitStrategy::Predecessor);
 }

@@ -160,7 +160,7 @@ fn one_that_fails_half_way_leaves_nothing_of_many() {
     let mut admin = raw(&at);
     admin.mkdirs(LEASES).unwrap();
     admin.set_acl(LEASES, 4 + 8 + 16).unwrap();
-    let refused = Error::NoAuth { op: "acquire", path: LEASES.into() };
+    let refused = Error::NoAuth { op: "acquire", path: LEASES.into(), permission: "READ" };
     assert_eq!(one.acquire_many(2).map(drop), Err(refused.clone()));
     assert_eq!(other.acquire().map(drop), Err(refused));
     admin.set_acl(LEASES, 31).unwrap();

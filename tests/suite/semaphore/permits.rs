@@ -349,9 +349,8 @@ fn number_is_written_at_the_first_use_and_others_are_refused_at_theirs() {
 fn number_that_is_absurd_is_refused_at_once() {
     let at = Shared::chroot();
     let session = session(&at);
-    let refused = |said: Result<(), Error>| {
-        matches!(said, Err(Error::InvalidConfig { what: "number of permits", .. }))
-    };
+    let refused =
+        |said: Result<(), Error>| matches!(said, Err(Error::InvalidConfig { what: "permits", .. }));
     assert!(refused(ZkSemaphore::new(&session, PATH, 0).map(drop)));
     let semaphore = semaphore(&session, 2);
     assert!(refused(semaphore.acquire_many(0).map(drop)));

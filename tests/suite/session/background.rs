@@ -129,7 +129,7 @@ fn required_chroot_is_asked_for_by_the_first_call() {
         [mutex.lock().map(drop), mutex.try_lock().optional().map(drop), mutex.holders().map(drop)]
     {
         match said {
-            Err(Error::InvalidConfig { what: "chroot", reason }) => {
+            Err(Error::InvalidConfig { what: "require_chroot", reason }) => {
                 assert!(reason.contains("/missing"), "{reason}");
             }
             other => panic!("{other:?}"),

@@ -140,19 +140,19 @@ fn bad_timeout_is_refused_before_any_dialling() {
     for bad in [Duration::ZERO, Duration::from_micros(999), beyond, Duration::MAX] {
         refused(
             ZkSession::connect(config().session_timeout(bad)),
-            "session timeout",
+            "session_timeout",
             "2147483647 ms",
         );
         refused(
             ZkSession::connect(config().connect_timeout(bad)),
-            "connect timeout",
+            "connect_timeout",
             "2147483647 ms",
         );
-        refused(ZkSession::connect(config().server_tick(bad)), "server tick", "2147483647 ms");
+        refused(ZkSession::connect(config().server_tick(bad)), "server_tick", "2147483647 ms");
     }
     let second = Duration::from_secs(1);
     let tick = config().session_timeout(second).server_tick(second + Duration::from_millis(1));
-    refused(ZkSession::connect(tick), "server tick", "two ticks or more");
+    refused(ZkSession::connect(tick), "server_tick", "two ticks or more");
     assert_eq!(stub.taken(), 0);
 }
 
@@ -169,8 +169,8 @@ fn bad_retry_policy_or_scheme_is_refused_before_any_dialling() {
     ] {
         refused(
             ZkSession::connect(config().retry_policy(bad)),
-            "retry policy",
-            "above zero and at most the cap",
+            "retry_policy",
+            "above zero and at most its cap",
         );
     }
     refused(ZkSession::connect(config().auth("", "user:password")), "auth", "scheme");
@@ -365,7 +365,7 @@ fn node_data_beyond_the_limit_is_refused_at_build_time() {
     let session = session(&address);
     for size in [MOST_DATA + 1, 1 << 20, (1 << 20) + 1, 5 << 20] {
         let error = ZkMutex::builder(&session, "/lock").data(vec![0; size]).build().unwrap_err();
-        assert!(matches!(&error, Error::InvalidConfig { what: "node data", .. }), "{error:?}");
+        assert!(matches!(&error, Error::InvalidConfig { what: "data", .. }), "{error:?}");
         let said = error.to_string();
         assert!(
             said.contains(&size.to_string()) && said.contains(&MOST_DATA.to_string()),
@@ -416,15 +416,17 @@ fn with_auth(address: &str, credentials: &str) -> ZkSession {
     ZkSession::connect(config.auth("digest", credentials)).unwrap()
 }
 
-/// Expects a `NoAuth` error that names the operation, the path and the advice.
+/// Expects a `NoAuth` error that names the operation, the path, what is missing and the advice.
 #[track_caller]
-fn no_auth<T: std::fmt::Debug>(made: Result<T>, path: &str) {
+fn no_auth<T: std::fmt::Debug>(made: Result<T>, path: &str, missing: &str) {
     let error = made.unwrap_err();
-    let Error::NoAuth { op, path: refused } = &error else { panic!("{error:?}") };
-    assert!(refused.starts_with(path), "{error:?}");
+    let Error::NoAuth { op, path: refused, permission } = &error else { panic!("{error:?}") };
+    assert!(refused.starts_with(path) && *permission == missing, "{error:?}");
     let said = error.to_string();
     assert!(
-        said.starts_with(&format!("{op} {path}")) && said.contains("check auth() and the ACL"),
+        said.starts_with(&format!("{op} {path}"))
+            && said.contains(&format!("does not give {missing}"))
+            && said.contains("auth()"),
         "{said}"
     );
 }
@@ -438,10 +440,10 @@ fn wrong_password_on_a_creator_all_lock_is_no_auth_naming_the_path() {
     let (ours, theirs) = (mutex(&owner), mutex(&stranger));
     let guard = ours.lock().unwrap();
     let refused = || {
-        no_auth(theirs.try_lock().optional(), "/safe/lock");
-        no_auth(theirs.lock(), "/safe/lock");
-        no_auth(theirs.lock_timeout(SOON).optional(), "/safe/lock");
-        no_auth(theirs.contenders(), "/safe/lock");
+        no_auth(theirs.try_lock().optional(), "/safe/lock", "READ");
+        no_auth(theirs.lock(), "/safe/lock", "CREATE");
+        no_auth(theirs.lock_timeout(SOON).optional(), "/safe/lock", "CREATE");
+        no_auth(theirs.contenders(), "/safe/lock", "READ");
     };
     refused();
     assert_eq!(ours.contenders().unwrap().len(), 1);
@@ -465,8 +467,8 @@ fn no_permission_on_the_parent_is_no_auth_naming_the_path() {
     safe.lock().unwrap().unlock().unwrap();
     for path in ["/safe/other", "/safe/deep/down/other"] {
         let mutex = ZkMutex::new(&stranger, path).unwrap();
-        no_auth(mutex.lock(), "/safe");
-        no_auth(mutex.try_lock().optional(), "/safe");
+        no_auth(mutex.lock(), "/safe", "CREATE");
+        no_auth(mutex.try_lock().optional(), "/safe", "CREATE");
     }
     assert_eq!(safe.contenders().unwrap(), []);
 }
@@ -476,7 +478,7 @@ fn creator_all_without_credentials_is_refused_when_the_lock_is_built() {
     let address = Shared::chroot();
     let session = session(&address);
     match ZkMutex::builder(&session, "/safe/lock").acl(Acl::CreatorAll).build() {
-        Err(Error::InvalidConfig { what: "ACL", reason }) => {
+        Err(Error::InvalidConfig { what: "acl", reason }) => {
             assert!(reason.contains("auth()"), "{reason}");
         }
         other => panic!("{other:?}"),
@@ -489,7 +491,7 @@ fn chroot_that_is_required_is_not_made() {
     let below = format!("{address}/deeper/still");
     let required = || Config::new(&below).connect_timeout(SOON).require_chroot();
     match ZkSession::connect(required()) {
-        Err(Error::InvalidConfig { what: "chroot", reason }) => {
+        Err(Error::InvalidConfig { what: "require_chroot", reason }) => {
             assert!(reason.contains("/deeper/still"), "{reason}");
         }
         other => panic!("{other:?}"),

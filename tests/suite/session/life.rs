@@ -477,7 +477,12 @@ fn closed<T: std::fmt::Debug>(made: Result<T, Error>, op: &str, path: &str) {
     let error = made.unwrap_err();
     let Error::Closed { op: done, path: at } = &error else { panic!("{error:?}") };
     assert_eq!((*done, at.as_str()), (op, path));
-    assert_eq!(error.to_string(), format!("{op} {path}: the session is closed; connect a new one"));
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "{op} {path}: the session is closed for good; connect a new one, and make the locks anew in it"
+        )
+    );
 }
 
 /// Waits until a thread of this process, given by its /proc entry, sleeps.

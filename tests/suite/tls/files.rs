@@ -17,7 +17,7 @@ const NOWHERE: &str = "127.0.0.1:1";
 fn refused(tls: TlsConfig, words: &[&str]) {
     let begun = Instant::now();
     match ZkSession::connect(config(NOWHERE, tls)) {
-        Err(Error::InvalidConfig { what: "TLS configuration", reason }) => {
+        Err(Error::InvalidConfig { what: "tls", reason }) => {
             assert_says(&reason, words);
         }
         other => panic!("{other:?}"),

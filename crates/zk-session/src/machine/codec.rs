@@ -202,7 +202,8 @@ pub enum CallError {
     /// The session is lost.
     Expired,
     AuthFailed,
-    NoAuth,
+    /// An ACL does not give this permission, which the request needs.
+    NoAuth(&'static str),
     Deadline,
     Cancelled,
     Other(String),
@@ -210,7 +211,8 @@ pub enum CallError {
 
 #[allow(missing_docs)]
 impl CallError {
-    pub fn of_code(code: i32) -> Self {
+    /// The error with this code, in the answer to a request of this operation.
+    pub fn of(op: i32, code: i32) -> Self {
         match code {
             err::NO_NODE => CallError::NoNode,
             err::NODE_EXISTS => CallError::NodeExists,
@@ -220,10 +222,27 @@ impl CallError {
             err::CONNECTION_LOSS | err::SESSION_MOVED => CallError::ConnectionLoss,
             err::SESSION_EXPIRED => CallError::Expired,
             err::AUTH_FAILED => CallError::AuthFailed,
-            err::NO_AUTH => CallError::NoAuth,
+            err::NO_AUTH => CallError::NoAuth(permission(op)),
             err::TOO_LONG => CallError::Other(ANSWER_TOO_LONG.to_owned()),
             code => CallError::Other(err::name(code)),
         }
+    }
+
+    /// The error of a removal, whose last request is a delete.
+    pub fn of_removal(code: i32) -> Self {
+        CallError::of(op::DELETE, code)
+    }
+}
+
+/// The permission that a request of this operation needs: on the node itself, but for a create and
+/// a delete on its parent.
+fn permission(op: i32) -> &'static str {
+    match op {
+        op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => "CREATE",
+        op::DELETE => "DELETE",
+        op::SET_DATA => "WRITE",
+        op::SET_ACL => "ADMIN",
+        _ => "READ",
     }
 }
 
@@ -234,7 +253,7 @@ pub fn error(op: &'static str, path: String, e: CallError) -> Error {
         CallError::ConnectionLoss | CallError::Expired => unavailable(Cause::ConnectionLost),
         CallError::Deadline => unavailable(Cause::Deadline),
         CallError::Cancelled => Error::Cancelled { path },
-        CallError::NoAuth => Error::NoAuth { op, path },
+        CallError::NoAuth(permission) => Error::NoAuth { op, path, permission },
         CallError::AuthFailed => Error::Auth { op, path },
         CallError::NoNode => Error::NoNode { op, path },
         CallError::NodeExists => Error::NodeExists { op, path },

@@ -888,7 +888,9 @@ impl HostileWorld {
                     Err(CallError::ConnectionLoss | CallError::Expired | CallError::AuthFailed),
                     _,
                 ) => {}
-                (Err(e), Some((code, _))) => assert_eq!(e, CallError::of_code(*code), "{part:?}"),
+                (Err(e), Some((code, _))) => {
+                    assert_eq!(e, CallError::of(part.0, *code), "{part:?}")
+                }
                 (Err(e), None) => panic!("{part:?}: {e:?} for no answer"),
             }
         }

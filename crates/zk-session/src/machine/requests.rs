@@ -111,7 +111,7 @@ impl Machine {
     pub(crate) fn submit(&mut self, batch: Batch, now: BootTime) -> Result<u64, CallError> {
         self.resume_after_silence(self.timeout() / 3, now);
         if let Some(ending) = &self.ending {
-            return Err(CallError::of_code(code_of(ending.reason)));
+            return Err(CallError::of(op::CLOSE, code_of(ending.reason)));
         }
         let number = self.new_number();
         self.batches.insert(number, SubmittedBatch { batch, submitted_at: now, is_sent: false });
@@ -203,7 +203,7 @@ impl Machine {
         };
         let answer = match header.err {
             err::OK => Ok(codec::decode(op, body)?),
-            code => Err(CallError::of_code(code)),
+            code => Err(CallError::of(op, code)),
         };
         let Some(part) = batch.requests.get_mut(part) else { return Ok(()) };
         if let Some(removal) = &part.removal {

@@ -325,7 +325,7 @@ impl Requests {
     fn to_create(&self, path: &str, mode: CreateMode) -> Result<String> {
         if !mode.is_possible() {
             let reason = "it must be at least 1 ms, and at most 1,099,511,627,775 ms".to_owned();
-            return Err(Error::InvalidConfig { what: "time to live", reason });
+            return Err(Error::InvalidConfig { what: "CreateMode::Ttl", reason });
         }
         if !mode.is_sequential() {
             return self.full(path);

@@ -4,7 +4,7 @@ use super::{CHECK, CREATE, DELETE, MULTI, Requests, WRITE, wait};
 use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::machine::codec::{CallError, CreateMode, Operation, Reply};
-use zk_wire::code::err;
+use zk_wire::code::{err, op};
 use zk_wire::record::Stat;
 
 /// One operation of a [`multi`](Requests::multi). Paths are as in all requests.
@@ -133,7 +133,8 @@ impl Requests {
                 return Err(wait::unexpected(MULTI, shown, &Reply::Multi(results)));
             };
             let path = operation.path().to_owned();
-            let why = super::error(operation.name(), path, CallError::of_code(*code));
+            let e = CallError::of(parts.get(index).map_or(op::MULTI, Operation::code), *code);
+            let why = super::error(operation.name(), path, e);
             return Err(Error::MultiRefused { index, why: Box::new(why) });
         }
         let outcomes = operations.iter().zip(results).map(|(operation, result)| {

@@ -6,6 +6,7 @@ use crate::machine::Watched;
 use crate::machine::codec::{CallError, error};
 use crate::world::{Mutex, OnceLock, Receiver, Sender, TrySendError, bounded};
 use std::sync::Arc;
+use zk_wire::code::op;
 use zk_wire::record::Stat;
 
 /// How many events wait for a receiver at most. Of more events the oldest are dropped.
@@ -80,7 +81,7 @@ impl Teller {
             }
             // The same refusal comes again and again, until somebody changes an ACL, say.
             Err(code) if state.refused.replace(code) != Some(code) => {
-                let refused = error(OP, self.path.clone(), CallError::of_code(code));
+                let refused = error(OP, self.path.clone(), CallError::of(op::GET_DATA, code));
                 state.tell(WatchEvent::Refused(refused));
             }
             Err(_) => {}
@@ -153,7 +154,7 @@ mod tests {
         teller.looked(Err(err::NO_AUTH));
         teller.looked(Err(err::TOO_LONG));
         assert_eq!(is_set.try_recv(), Ok(Ok(())));
-        let no_auth = || Refused(Error::NoAuth { op: OP, path: "/a".into() });
+        let no_auth = || Refused(Error::NoAuth { op: OP, path: "/a".into(), permission: "READ" });
         let code = "AnswerTooLong".to_owned();
         let too_long = Refused(Error::Server { op: OP, path: "/a".into(), code });
         let told: Vec<_> = events.try_iter().collect();

@@ -16,8 +16,8 @@ zk_test_support::scenarios![
 const NO_READ: i32 = 2 | 4 | 8 | 16;
 const ALL: i32 = 31;
 
-fn no_auth(op: &'static str, path: &str) -> Error {
-    Error::NoAuth { op, path: path.to_owned() }
+fn no_auth(op: &'static str, path: &str, permission: &'static str) -> Error {
+    Error::NoAuth { op, path: path.to_owned(), permission }
 }
 
 fn a_node_that_may_not_be_read_cannot_be_watched() {
@@ -25,7 +25,7 @@ fn a_node_that_may_not_be_read_cannot_be_watched() {
     scene.them.create(NODE, b"", 0).unwrap();
     scene.them.set_acl(NODE, NO_READ).unwrap();
     let watch = scene.session.requests().watch(NODE, Watched::Children).map(drop);
-    assert_eq!(watch, Err(no_auth("watch", NODE)));
+    assert_eq!(watch, Err(no_auth("watch", NODE, "READ")));
 }
 
 fn a_refusal_is_told_once_and_changes_are_told_when_it_is_over() {
@@ -34,7 +34,7 @@ fn a_refusal_is_told_once_and_changes_are_told_when_it_is_over() {
     let watch = scene.session.requests().watch(NODE, Watched::Children).unwrap();
     scene.them.set_acl(NODE, NO_READ).unwrap();
     scene.proxy.cut();
-    assert_eq!(told(&watch), Refused(no_auth("watch", NODE)));
+    assert_eq!(told(&watch), Refused(no_auth("watch", NODE, "READ")));
     // It reads again on the next connection, and is refused again.
     let again = scene.proxy.on_reply(OpKind::GetChildren.on(NODE), SOON);
     scene.proxy.cut();
@@ -88,7 +88,7 @@ fn a_node_that_may_not_be_made_is_not_held() {
     scene.them.set_acl(NODE, 1 | 16).unwrap(); // to read and to administer
     let prefix = format!("{NODE}/own-");
     let hold = |acl: &Acl| scene.session.requests().hold(&prefix, b"", acl).map(drop);
-    assert_eq!(hold(&Acl::Open), Err(no_auth("hold", &prefix)));
+    assert_eq!(hold(&Acl::Open), Err(no_auth("hold", &prefix, "CREATE")));
     scene.them.set_acl(NODE, ALL).unwrap();
     let refused = hold(&Acl::Custom(Vec::new()));
     let is_invalid = |e: &Error| matches!(e, Error::Server { code, .. } if code == "InvalidACL");

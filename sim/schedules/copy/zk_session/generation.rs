@@ -36,7 +36,7 @@ pub struct Removal {
 pub struct CallError(pub i32);
 
 impl CallError {
-    pub fn of_code(code: i32) -> Self {
+    pub fn of_removal(code: i32) -> Self {
         CallError(code)
     }
 }

@@ -35,8 +35,9 @@ pub(crate) struct Permits {
 
 /// The error for a request for more permits than there are.
 pub(crate) fn too_many(path: &str, wanted: u32, permits: u32) -> Error {
-    let reason = format!("{wanted} are more than {path:?} has, which is {permits}");
-    Error::InvalidConfig { what: "number of permits", reason }
+    let reason =
+        format!("{wanted} at once are more than {path:?} has, which is {permits}; ask for fewer");
+    Error::InvalidConfig { what: "permits", reason }
 }
 
 impl Permits {

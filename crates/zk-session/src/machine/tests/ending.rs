@@ -224,8 +224,8 @@ fn the_end_answers_every_request_once() {
             let gone = rig.call(&batches::two());
             assert!(rig.abandon(&gone));
             rig.with(|m, now| m.end(reason, now));
-            let lost = CallError::of_code(code);
-            let ended = CallError::of_code(code_of(reason));
+            let lost = CallError::of(op::CLOSE, code);
+            let ended = CallError::of(op::CLOSE, code_of(reason));
             for (call, expected) in [
                 (&half, [CallError::NoNode, lost.clone()]),
                 (&sent, [lost.clone(), lost.clone()]),
