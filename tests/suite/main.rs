@@ -15,6 +15,7 @@ mod answers;
 mod client;
 mod costs;
 mod election;
+mod errors;
 mod exclusive;
 mod faults;
 mod forks;
@@ -41,6 +42,7 @@ support::tables![
     client,
     costs,
     election,
+    errors,
     exclusive,
     faults,
     forks,
@@ -58,6 +60,7 @@ support::tables![
 
 fn main() -> std::process::ExitCode {
     match std::env::args().nth(1).as_deref() {
+        Some(errors::program::NAME) => return errors::program::main(),
         Some(forks::program::NAME) => return forks::program::main(),
         Some(lease::program::NAME) => return lease::program::main(),
         Some(storm::program::NAME) => return storm::program::main(),

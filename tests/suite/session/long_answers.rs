@@ -34,7 +34,7 @@ fn roomy() -> Server {
 
 /// Makes the listing of `dir` too long, by nodes that are not contenders.
 #[track_caller]
-fn swell(at: &str, dir: &str) -> Vec<String> {
+pub fn swell(at: &str, dir: &str) -> Vec<String> {
     let mut raw = Raw::connect(at).unwrap();
     raw.mkdirs(dir).unwrap();
     let path = |i| format!("{dir}/{i:02}{}", "x".repeat(1_000_000));

@@ -1,0 +1,122 @@
+//! Paths and settings that cannot work.
+use super::page::{Failures, LOCK, failed};
+use crate::support::{
+    embedded::{raw, start},
+    scenarios,
+    scene::{builder, session},
+};
+use std::time::Duration;
+use zk_mutex::{
+    Acl, AclEntry, Error, Layout, Permissions, RetryPolicy, WaitStrategy, ZkMultiLock, ZkMutex,
+    ZkSemaphore,
+};
+
+pub const VARIANTS: &[&str] = &["InvalidPath", "InvalidConfig"];
+
+const NOWHERE: &str = "127.0.0.1:1";
+const PERMITS: &str = "/permits/api";
+
+fn paths_and_settings_that_cannot_work_print_what_the_page_says() {
+    let (_server, at) = start();
+    let session = session(&at);
+    let mut failures = Failures::of(VARIANTS);
+
+    // Paths.
+    let long = format!("/{}", "x".repeat(4096));
+    let paths = ["", "locks", "/a/", "/a//b", "/a/..", "/\0", "/\t", "/\u{e000}", "/\u{10000}"];
+    for path in paths.into_iter().chain([&*long, "/", "/zookeeper/a"]) {
+        let error = failed(ZkMutex::new(&session, path));
+        let Error::InvalidPath { rule, .. } = &error else { panic!("{error:?}") };
+        failures.add(&error, &[(&format!("{path:?}"), "PATH"), (rule, "RULE")]);
+    }
+    let error = failed(session.attempt_revoke(LOCK));
+    let Error::InvalidPath { rule, .. } = &error else { panic!("{error:?}") };
+    failures.add(&error, &[(&format!("{LOCK:?}"), "PATH"), (rule, "RULE")]);
+
+    // Settings of a session.
+    for text in ["", "zk1:0", "http://zk1", "zk1/app,zk2/app", "zk1,,zk2"] {
+        let error = failed(builder(text).connect());
+        let Error::InvalidConfig { reason, .. } = &error else { panic!("{error:?}") };
+        failures.add(&error, &[(reason, "REASON")]);
+    }
+    let (zero, second) = (Duration::ZERO, Duration::from_secs(1));
+    let nowhere = || builder(NOWHERE);
+    for wrong in [
+        nowhere().session_timeout(zero),
+        nowhere().connect_timeout(zero),
+        nowhere().server_tick(zero),
+    ] {
+        failures.add(&failed(wrong.connect()), &[("0ns", "TIME")]);
+    }
+    let long_tick = nowhere().session_timeout(second).server_tick(second * 2);
+    failures.add(&failed(long_tick.connect()), &[("2s", "TIME"), ("1s", "TIMEOUT")]);
+    let policy = RetryPolicy { base: zero, cap: second, ..RetryPolicy::default() };
+    let policy = nowhere().retry_policy(policy);
+    failures.add(&failed(policy.connect()), &[("0ns", "TIME"), ("1s", "CAP")]);
+    failures.add(&failed(nowhere().auth("", "").connect()), &[("\"\"", "SCHEME")]);
+    failures.add(&failed(nowhere().auth("digest", "secret").connect()), &[]);
+    failures.add(&tls(), &[]);
+    let without_chroot = builder(format!("{at}/app")).require_chroot();
+    failures.add(&failed(without_chroot.connect()), &[]);
+
+    // Settings of a lock that another lock of its path has otherwise.
+    let lock = ZkMutex::new(&session, LOCK).unwrap();
+    let with = || ZkMutex::builder(&session, LOCK);
+    failures.add(&failed(ZkSemaphore::new(&session, LOCK, 1)), &[]);
+    failures.add(&failed(with().layout(Layout::Kazoo).build()), &[]);
+    failures.add(&failed(with().acl(Acl::Custom(Vec::new())).build()), &[]);
+    failures.add(&failed(with().wait_strategy(WaitStrategy::Parent).build()), &[]);
+
+    // Other settings of a lock.
+    let entry = |i: usize| AclEntry {
+        permissions: Permissions::READ,
+        scheme: "ip".into(),
+        id: format!("10.0.0.{i:03}"),
+    };
+    let error = failed(with().acl(Acl::Custom((0..200).map(entry).collect())).build());
+    failures.add(&error, &[(&bytes_in(&error), "N bytes")]);
+    failures.add(&failed(with().acl(Acl::CreatorAll).build()), &[]);
+    let error = failed(with().data(vec![0; 2 << 20]).build());
+    failures.add(&error, &[(&bytes_in(&error), "N bytes")]);
+    failures.add(&failed(with().max_hold(zero).build()), &[]);
+    failures.add(&failed(with().release_overdue().build()), &[]);
+    failures.add(&failed(ZkMultiLock::new([&lock; 0])), &[]);
+
+    // Permits.
+    failures.add(&failed(ZkSemaphore::new(&session, PERMITS, 0)), &[]);
+    let semaphore = ZkSemaphore::new(&session, PERMITS, 2).unwrap();
+    failures.add(&failed(semaphore.acquire_many(0)), &[]);
+    failures.add(&failed(semaphore.acquire_many(3)), &[]);
+    raw(&at).set_data(PERMITS, b"not a number").unwrap();
+    failures.add(&failed(semaphore.set_permits(3)), &[]);
+
+    failures.check();
+}
+
+/// The number of bytes that the message names first.
+#[track_caller]
+fn bytes_in(error: &Error) -> String {
+    let message = error.to_string();
+    let before = message.split_once(" bytes").expect("bytes").0;
+    format!("{} bytes", before.rsplit(' ').next().unwrap_or_default())
+}
+
+/// A certificate file that does not exist.
+#[cfg(feature = "tls")]
+fn tls() -> Error {
+    let tls = zk_mutex::TlsConfig::new("/no/such/file");
+    match failed(zk_mutex::ZkSession::builder(NOWHERE).tls(tls).connect()) {
+        Error::InvalidConfig { what, .. } => {
+            Error::InvalidConfig { what, reason: "REASON".to_owned() }
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Without the feature there is no such failure: the row is taken as it is.
+#[cfg(not(feature = "tls"))]
+fn tls() -> Error {
+    Error::InvalidConfig { what: "tls", reason: "REASON".to_owned() }
+}
+
+scenarios![paths_and_settings_that_cannot_work_print_what_the_page_says on embedded];
