@@ -39,6 +39,9 @@ pub mod faults {}
 #[doc = include_str!("fencing.md")]
 pub mod fencing {}
 
+#[doc = include_str!("errors.md")]
+pub mod errors {}
+
 #[doc = include_str!("testing.md")]
 pub mod testing {}
 
@@ -57,9 +60,6 @@ pub mod costs {}
 
 #[doc = include_str!("interop.md")]
 pub mod interop {}
-
-#[doc = include_str!("errors.md")]
-pub mod errors {}
 
 #[doc = include_str!("forks.md")]
 pub mod forks {}

@@ -248,7 +248,7 @@ impl<L> LockBuilder<L> {
             return Err(Error::InvalidConfig { what: "acl", reason });
         }
         if *acl == Acl::CreatorAll && !session.core().has_credentials() {
-            let reason = "CreatorAll means the clients with the credentials of this session, which has none; call auth() of its builder".to_owned();
+            let reason = "CreatorAll means the clients with the credentials of this session, which has none; give it some with Config::auth()".to_owned();
             return Err(Error::InvalidConfig { what: "acl", reason });
         }
         let refused =

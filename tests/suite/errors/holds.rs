@@ -7,12 +7,12 @@ use crate::support::{
     OpKind, Proxy,
     embedded::{raw, start},
     scenarios,
-    scene::{SOON, builder, session, session_of},
+    scene::{SOON, config, session, session_of},
 };
 use std::time::Duration;
 use zk_mutex::{
     CancelToken, Error, Held, LossReason, Member, Wait, ZkElection, ZkMultiLock, ZkMutex, ZkRwLock,
-    ZkSemaphore,
+    ZkSemaphore, ZkSession,
 };
 use zk_test_server::Op;
 use zk_wire::{
@@ -105,7 +105,7 @@ fn each_loss_prints_what_the_page_says() {
     let expired = session(&proxy.connect_string());
     let guard = ZkMutex::new(&expired, "/locks/b").unwrap().lock().unwrap();
     proxy.hold_replies(true);
-    assert!(server.expire_session(expired.session_id().unwrap()));
+    assert!(server.expire_session(expired.status().session_id.unwrap()));
     proxy.cut();
     proxy.hold_replies(false);
     add(&guard, LossReason::SessionExpired);
@@ -113,8 +113,8 @@ fn each_loss_prints_what_the_page_says() {
 
     // The next server does not take the credentials.
     let proxy = Proxy::start(at.parse().unwrap());
-    let refused = builder(proxy.connect_string()).auth("digest", "orders:secret");
-    let refused = refused.session_timeout(SOON).connect().unwrap();
+    let refused = config(proxy.connect_string()).auth("digest", "orders:secret");
+    let refused = ZkSession::connect(refused.session_timeout(SOON)).unwrap();
     let guard = ZkMutex::new(&refused, "/locks/c").unwrap().lock().unwrap();
     let asked = server.hold_requests(Op::Auth);
     let attached = proxy.on_reply(OpKind::Connect, SOON);

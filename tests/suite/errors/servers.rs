@@ -9,7 +9,7 @@ use crate::support::{
     embedded::{raw, start},
     raw::EPHEMERAL,
     scenarios,
-    scene::{SOON, builder, session, session_of, until_state},
+    scene::{SOON, config, session, session_of, until_state},
 };
 use std::{thread, time::Duration};
 use zk_mutex::{
@@ -30,13 +30,13 @@ fn servers_out_of_reach_print_what_the_page_says() {
     let mut failures = Failures::of(&["Connect", "Auth"]);
     let proxy = Proxy::start(at.parse().unwrap());
     proxy.refuse(true);
-    let error = failed(builder(proxy.connect_string()).connect_timeout(A_WHILE).connect());
+    let error = failed(ZkSession::connect(config(proxy.connect_string()).connect_timeout(A_WHILE)));
     let Error::Connect { waited, .. } = &error else { panic!("{error:?}") };
     let mut hidden = hosts(&error);
     hidden.push((format!("{:.1} s", waited.as_secs_f64()), "N s"));
     failures.add(&error, &all(&hidden));
-    let refused = builder(&at).auth("nonsense", "orders:secret").connect_timeout(SOON);
-    failures.add(&failed(refused.connect()), &[]);
+    let refused = config(&at).auth("nonsense", "orders:secret").connect_timeout(SOON);
+    failures.add(&failed(ZkSession::connect(refused)), &[]);
     failures.check();
 }
 
@@ -94,7 +94,7 @@ fn each_missing_answer_prints_what_the_page_says() {
     // Creates are never answered: each time the connection is cut and made again.
     let six = Duration::from_secs(6);
     let policy = RetryPolicy { max_elapsed: Duration::from_secs(2), ..RetryPolicy::default() };
-    let second = builder(&at).session_timeout(six).retry_policy(policy).connect().unwrap();
+    let second = ZkSession::connect(config(&at).session_timeout(six).retry_policy(policy)).unwrap();
     let lock = lock_of(&second);
     let held = server.hold_requests(Op::Create.on("-lock-"));
     let error = failed(lock.lock());
@@ -150,7 +150,7 @@ fn each_answer_of_a_server_that_is_no_use_prints_what_the_page_says() {
         let call = scope.spawn(|| failed(lock.lock()));
         assert!(held.wait(SOON));
         // The server notes a request when it serves it, so the last one is that before the create.
-        let session = throttled.session_id().unwrap();
+        let session = throttled.status().session_id.unwrap();
         let served = server.requests().into_iter().filter(|request| request.session == session);
         let last = served.map(|request| request.xid).max().expect("the requests before");
         for xid in [last + 1, last + 2] {
@@ -163,7 +163,7 @@ fn each_answer_of_a_server_that_is_no_use_prints_what_the_page_says() {
 
     // The number behind the name has eleven digits.
     let wide = TestServer::builder().brand(Brand::WideNumbers).start().unwrap();
-    let of_wide = ZkSession::connect(&wide.connect_string()).unwrap();
+    let of_wide = ZkSession::connect(wide.connect_string()).unwrap();
     let lock = ZkRwLock::new(&of_wide, LOCK).unwrap();
     let write = lock.write().unwrap();
     failures.add(&failed(lock.read()), &[]);

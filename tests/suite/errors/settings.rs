@@ -3,12 +3,12 @@ use super::page::{Failures, LOCK, failed};
 use crate::support::{
     embedded::{raw, start},
     scenarios,
-    scene::{builder, session},
+    scene::{config, session},
 };
 use std::time::Duration;
 use zk_mutex::{
     Acl, AclEntry, Error, Layout, Permissions, RetryPolicy, WaitStrategy, ZkMultiLock, ZkMutex,
-    ZkSemaphore,
+    ZkSemaphore, ZkSession,
 };
 
 pub const VARIANTS: &[&str] = &["InvalidPath", "InvalidConfig"];
@@ -35,29 +35,29 @@ fn paths_and_settings_that_cannot_work_print_what_the_page_says() {
 
     // Settings of a session.
     for text in ["", "zk1:0", "http://zk1", "zk1/app,zk2/app", "zk1,,zk2"] {
-        let error = failed(builder(text).connect());
+        let error = failed(ZkSession::connect(config(text)));
         let Error::InvalidConfig { reason, .. } = &error else { panic!("{error:?}") };
         failures.add(&error, &[(reason, "REASON")]);
     }
     let (zero, second) = (Duration::ZERO, Duration::from_secs(1));
-    let nowhere = || builder(NOWHERE);
+    let nowhere = || config(NOWHERE);
     for wrong in [
         nowhere().session_timeout(zero),
         nowhere().connect_timeout(zero),
         nowhere().server_tick(zero),
     ] {
-        failures.add(&failed(wrong.connect()), &[("0ns", "TIME")]);
+        failures.add(&failed(ZkSession::connect(wrong)), &[("0ns", "TIME")]);
     }
     let long_tick = nowhere().session_timeout(second).server_tick(second * 2);
-    failures.add(&failed(long_tick.connect()), &[("2s", "TIME"), ("1s", "TIMEOUT")]);
+    failures.add(&failed(ZkSession::connect(long_tick)), &[("2s", "TIME"), ("1s", "TIMEOUT")]);
     let policy = RetryPolicy { base: zero, cap: second, ..RetryPolicy::default() };
     let policy = nowhere().retry_policy(policy);
-    failures.add(&failed(policy.connect()), &[("0ns", "TIME"), ("1s", "CAP")]);
-    failures.add(&failed(nowhere().auth("", "").connect()), &[("\"\"", "SCHEME")]);
-    failures.add(&failed(nowhere().auth("digest", "secret").connect()), &[]);
+    failures.add(&failed(ZkSession::connect(policy)), &[("0ns", "TIME"), ("1s", "CAP")]);
+    failures.add(&failed(ZkSession::connect(nowhere().auth("", ""))), &[("\"\"", "SCHEME")]);
+    failures.add(&failed(ZkSession::connect(nowhere().auth("digest", "secret"))), &[]);
     failures.add(&tls(), &[]);
-    let without_chroot = builder(format!("{at}/app")).require_chroot();
-    failures.add(&failed(without_chroot.connect()), &[]);
+    let without_chroot = config(format!("{at}/app")).require_chroot();
+    failures.add(&failed(ZkSession::connect(without_chroot)), &[]);
 
     // Settings of a lock that another lock of its path has otherwise.
     let lock = ZkMutex::new(&session, LOCK).unwrap();
@@ -105,7 +105,7 @@ fn bytes_in(error: &Error) -> String {
 #[cfg(feature = "tls")]
 fn tls() -> Error {
     let tls = zk_mutex::TlsConfig::new("/no/such/file");
-    match failed(zk_mutex::ZkSession::builder(NOWHERE).tls(tls).connect()) {
+    match failed(ZkSession::connect(zk_mutex::Config::new(NOWHERE).tls(tls))) {
         Error::InvalidConfig { what, .. } => {
             Error::InvalidConfig { what, reason: "REASON".to_owned() }
         }
