@@ -68,7 +68,8 @@ impl ZkSession {
     ///
     /// ```no_run
     /// # fn main() -> zk_mutex::Result<()> {
-    ///     /// use zk_mutex::{Config, ZkSession};
+    /// use std::time::Duration;
+    /// use zk_mutex::{Config, ZkSession};
     ///
     /// let config = Config::new("zk1:2181,zk2:2181,zk3:2181/app")
     ///     .session_timeout(Duration::from_secs(10))
@@ -103,7 +104,8 @@ impl ZkSession {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    ///     /// use zk_mutex::zk_session::CreateMode;
+    /// use std::time::Duration;
+    /// use zk_mutex::zk_session::CreateMode;
     /// use zk_mutex::{Acl, ZkMutex, ZkSession};
     ///
     /// let session = ZkSession::connect("zk1:2181,zk2:2181,zk3:2181/app")?;
@@ -214,8 +216,8 @@ impl SessionBuilder {
     /// * [`SessionStatus::state`] is [`Connecting`](crate::SessionState::Connecting).
     ///   [`SessionEvent::Connected`](crate::SessionEvent::Connected) says when there is a session.
     /// * Calls wait for that, as long as their deadline or the [`RetryPolicy`](crate::RetryPolicy)
-    ///   allows. Calls that
-    ///   do not wait, such as `try_lock`, give [`Error::Unavailable`](crate::Error::Unavailable).
+    ///   allows. Calls that do not wait, such as `try_lock`, give
+    ///   [`Error::Unavailable`](crate::Error::Unavailable).
     /// * The log says after 10 s what each host answers.
     ///
     /// The connect timeout does not end this: the session tries until it is closed. If a server
