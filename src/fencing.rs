@@ -38,12 +38,12 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken {
     zxid: i64,
-    hand_over: u64,
+    hand_overs: u64,
 }
 
 impl FencingToken {
-    pub(crate) fn new(zxid: i64, hand_over: u64) -> Self {
-        FencingToken { zxid, hand_over }
+    pub(crate) fn new(zxid: i64, hand_overs: u64) -> Self {
+        FencingToken { zxid, hand_overs }
     }
 
     /// The zxid that created the holder's node.
@@ -53,8 +53,8 @@ impl FencingToken {
 
     /// How often threads of the holder's process have handed the lock over since its node was
     /// created.
-    pub fn hand_over(&self) -> u64 {
-        self.hand_over
+    pub fn hand_overs(&self) -> u64 {
+        self.hand_overs
     }
 
     /// The token as bytes. Compared from the first byte to the last, they have the same order as
@@ -71,20 +71,20 @@ impl FencingToken {
         // The sign bit is inverted. Otherwise the bytes of negative numbers would compare as
         // greater than those of positive numbers.
         let zxid = u64::from_be_bytes((self.zxid ^ i64::MIN).to_be_bytes());
-        (u128::from(zxid) << 64 | u128::from(self.hand_over)).to_be_bytes()
+        (u128::from(zxid) << 64 | u128::from(self.hand_overs)).to_be_bytes()
     }
 
     /// The token whose [`to_bytes`](Self::to_bytes) are these.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         let number = u128::from_be_bytes(bytes);
-        FencingToken { zxid: (number >> 64) as i64 ^ i64::MIN, hand_over: number as u64 }
+        FencingToken { zxid: (number >> 64) as i64 ^ i64::MIN, hand_overs: number as u64 }
     }
 }
 
 impl fmt::Display for FencingToken {
     /// `0x200000017.3`: the zxid in hexadecimal, as ZooKeeper prints it, and the hand-overs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "0x{:x}.{}", self.zxid, self.hand_over)
+        write!(f, "0x{:x}.{}", self.zxid, self.hand_overs)
     }
 }
 

@@ -26,7 +26,7 @@ pub fn tokens() -> Vec<FencingToken> {
     let hand_overs = [0, 1, 0x41, 0x61, 0x100, i64::MAX.cast_unsigned()];
     let all = zxids.iter().flat_map(|z| hand_overs.iter().map(|h| token(*z, *h)));
     // All of one zxid, and one of each other zxid.
-    all.filter(|token| token.zxid() == 0x2_0000_0017 || token.hand_over() == 0x61).collect()
+    all.filter(|token| token.zxid() == 0x2_0000_0017 || token.hand_overs() == 0x61).collect()
 }
 
 /// Writes two tokens of each pair, one after the other, several times. The table must take the second

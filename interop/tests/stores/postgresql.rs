@@ -63,7 +63,7 @@ impl Fence {
         match self {
             Fence::Bytes => format!(r"'\x{}'", hex(token)),
             Fence::Number => format!("'{}'", u128::from_be_bytes(token.to_bytes())),
-            Fence::TwoNumbers => format!("{}, {}", token.zxid(), token.hand_over()),
+            Fence::TwoNumbers => format!("{}, {}", token.zxid(), token.hand_overs()),
         }
     }
 

@@ -48,7 +48,7 @@ impl Accounts for Table {
 
     fn write(&mut self, balance: i64, token: FencingToken) -> bool {
         let bytes = token.to_bytes();
-        let (zxid, hand_over) = (token.zxid(), token.hand_over().cast_signed());
+        let (zxid, hand_over) = (token.zxid(), token.hand_overs().cast_signed());
         let parameters: &[(&str, &dyn ToSql)] = match self.fence {
             Fence::Bytes => named_params! { ":id": 7, ":balance": balance, ":fence": bytes },
             Fence::TwoNumbers => {

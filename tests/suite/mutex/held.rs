@@ -105,7 +105,7 @@ fn fencing_tokens_grow_at_hand_overs_within_the_process() {
             .all(|(token, path)| *path == tokens[0].1 && token.zxid() == tokens[0].0.zxid())
     );
     assert_eq!(
-        tokens.iter().map(|(token, _)| token.hand_over()).collect::<Vec<_>>(),
+        tokens.iter().map(|(token, _)| token.hand_overs()).collect::<Vec<_>>(),
         [0, 1, 2, 3, 4]
     );
     assert!(tokens.is_sorted_by(|a, b| a.0 < b.0), "{tokens:?}");

@@ -362,7 +362,7 @@ impl Actor<'_> {
                 _ => (wanted.path.clone(), wanted.mode),
             };
             over = (lock == BOUNDED).then_some(at + MAX_HOLD);
-            let token = (held.fencing_token().zxid(), held.fencing_token().hand_over());
+            let token = (held.fencing_token().zxid(), held.fencing_token().hand_overs());
             self.note(
                 at,
                 Note::Got { op, hold, lock, mode, token, until, node: held.path().to_owned() },
