@@ -407,8 +407,13 @@ impl Worker {
         }
         if let Some(lost) = lost.as_ref().filter(|_| was_lost) {
             let clock = Clock::start(&self.shared.observer);
-            if lost.wait(Duration::from_secs(5)).is_none() {
-                fail("notified late", format!("{path}: lost, and lost() is not ready"));
+            // A thread that ends the hold may be stopped before it makes the signal ready.
+            let mut stopped = clock.stopped();
+            while lost.wait(Duration::from_secs(5)).is_none() {
+                if clock.stopped() == stopped {
+                    fail("notified late", format!("{path}: lost, and lost() is not ready"));
+                }
+                stopped = clock.stopped();
             }
             clock.check(&self.shared.observer, format!("lost() of {path}"), Duration::ZERO);
         }
@@ -506,10 +511,15 @@ impl Clock {
         Clock { process, world: now(), started: Instant::now(), stopped }
     }
 
+    /// How long the process, or a thread of it, has been stopped since the start.
+    fn stopped(&self) -> Duration {
+        self.process.map_or(Duration::ZERO, stopped_for) - self.stopped
+    }
+
     fn check(&self, observer: &Observer, what: impl fmt::Display, limit: Duration) {
         observer.calls();
         let took = self.started.elapsed();
-        let stopped = self.process.map_or(Duration::ZERO, stopped_for) - self.stopped;
+        let stopped = self.stopped();
         // The process's clock may be faster than the world's.
         let is_in_time = took <= limit + LATE + stopped.mul_f64(1.8);
         observer.check("deadline", is_in_time, || {
