@@ -29,9 +29,10 @@ use std::fmt;
 #[doc = include_str!("fencing.sql")]
 /// ```
 ///
-/// If the statement changed no row, a holder with a newer token has already written: this write came
-/// too late. The comparison is `<=`, because a holder may write more than once under one token. The
-/// row must exist before the first write, with a token that is below all others: 16 zero bytes.
+/// If the statement changed no row, a holder with a newer token has already written: this write
+/// came too late. The comparison is `<=`, because a holder may write more than once under one
+/// token. The row must exist before the first write, with a token that is below all others: 16 zero
+/// bytes.
 ///
 /// The chapter [`fencing`](crate::guide::fencing) has the statements for PostgreSQL, SQLite, MySQL
 /// and a `BIGINT` column, the loop for S3, and the tokens of Curator's and kazoo's holders.

@@ -119,8 +119,8 @@ pub trait Observer: Send + 'static {
     /// twelfth of the session timeout.
     fn lease_margin(&mut self, left: Duration) {}
 
-    /// The session was made, suspended, resumed, lost or closed. If it is lost, so is every lock that
-    /// was held in it. After [`SessionEvent::Closed`] there is no further call.
+    /// The session was made, suspended, resumed, lost or closed. If it is lost, so is every lock
+    /// that was held in it. After [`SessionEvent::Closed`] there is no further call.
     fn session_changed(&mut self, event: &SessionEvent) {}
 
     /// So many calls for a lock, requests, renewals of the lease or changes of the session were not

@@ -40,8 +40,9 @@ use zk_session::{Config, Session, SessionEvent, SessionStatus};
 /// locks stay taken until the server expires the session.
 ///
 /// A session belongs to the process that connected it. In a forked child each call gives
-/// [`Error::Forked`](crate::Error::Forked), the state is [`Closed`](crate::SessionState::Closed), and a
-/// drop does nothing. The chapter [`guide::forks`](crate::guide::forks) says what to do instead.
+/// [`Error::Forked`](crate::Error::Forked), the state is [`Closed`](crate::SessionState::Closed),
+/// and a drop does nothing. The chapter [`guide::forks`](crate::guide::forks) says what to do
+/// instead.
 ///
 /// # Example
 ///

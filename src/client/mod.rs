@@ -248,7 +248,8 @@ impl ClientEnd {
             None => return Err(loopback.give_up("its start panicked")),
         };
         if !loopback.is_admitted() {
-            // The drop of the crate's client waits for an answer to its close, which may never come.
+            // The drop of the crate's client waits for an answer to its close, which may never
+            // come.
             let _ = spawn_own("zkm-client-end".into(), move || drop(client));
             return Err(loopback.give_up("it did not connect"));
         }

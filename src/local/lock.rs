@@ -151,8 +151,9 @@ impl<S: Send + 'static> LocalLock<S> {
             // This is read after `is_alone`: from then on the keeper is notified of a request to
             // let go.
             if !node.state().is_revoked() {
-                // The bounds are this thread's. While no thread has the hold, it has none. If the time
-                // was over just before, the hold is lost, and must be neither passed on nor kept.
+                // The bounds are this thread's. While no thread has the hold, it has none. If the
+                // time was over just before, the hold is lost, and must be neither passed on nor
+                // kept.
                 node.bind(&HoldBounds::default());
                 let is_lost = node.loss().is_some();
                 let is_kept = is_kept && !is_lost;

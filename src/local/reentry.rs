@@ -38,8 +38,8 @@ impl<H: AsRef<Guards>> Reentry<H> {
         hold
     }
 
-    /// Counts that a guard of this hold is dropped; true if it was the thread's last. Then the thread
-    /// has no hold any more.
+    /// Counts that a guard of this hold is dropped; true if it was the thread's last. Then the
+    /// thread has no hold any more.
     pub(crate) fn leave(&self, hold: &H) -> bool {
         let guards = hold.as_ref();
         let left = guards.number.load(Ordering::Relaxed).saturating_sub(1);

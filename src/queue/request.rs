@@ -34,8 +34,8 @@ use zk_wire::path;
 pub(crate) enum Mode {
     /// Leave at once if somebody is ahead.
     Try,
-    /// Wait, for a caller that only tries. The request is for another lock that the caller must have
-    /// before the lock that it tries for.
+    /// Wait, for a caller that only tries. The request is for another lock that the caller must
+    /// have before the lock that it tries for.
     Pass,
     Wait,
 }
@@ -55,8 +55,8 @@ impl Call {
         Call { op, begun: Cell::new(Instant::now()), is_contended: Cell::new(false) }
     }
 
-    /// When it began or, if it is for several locks, when it took the last of those that it has. The
-    /// retry policy counts from here.
+    /// When it began or, if it is for several locks, when it took the last of those that it has.
+    /// The retry policy counts from here.
     pub(crate) fn begun(&self) -> Instant {
         self.begun.get()
     }
@@ -318,8 +318,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Logs that the request has waited for this long, and who holds the lock. The thread still waits
-    /// for its own event: if that comes first, this ends with it and logs nothing.
+    /// Logs that the request has waited for this long, and who holds the lock. The thread still
+    /// waits for its own event: if that comes first, this ends with it and logs nothing.
     fn report(&self, watches: &Watches<'_>, lasted: Duration) -> Ended<u8> {
         let WhoHolds { dir, names } = watches.who_holds;
         // Behind a `sync`, so that no holder is named who has let go long ago.

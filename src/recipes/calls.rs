@@ -227,7 +227,7 @@ macro_rules! lock_calls {
             ///
             /// After an error this call holds nothing. It has no node, or the node is being
             /// deleted.
-            #[must_use = concat!("if unused ", $unused)]
+            #[must_use = concat!("if unused ", $unused, "; keep it: `let _guard = ..`")]
             pub fn $call(&self) -> crate::Result<$guard> {
                 let $this = self;
                 $way.lock().map($make)
@@ -244,9 +244,10 @@ macro_rules! lock_calls {
             /// [`Error::WouldBlock`](crate::Error::WouldBlock) when somebody else has it;
             /// [`.optional()?`](crate::OptionalExt::optional) makes that a `None`. Otherwise
             #[doc = concat!("as [`", stringify!($call), "`](Self::", stringify!($call), ");")]
-            /// [`Error::Unavailable`](crate::Error::Unavailable) at once when there is no connection,
-            /// and when ZooKeeper does not answer within a sixth of the session timeout.
-            #[must_use = concat!("if unused ", $unused)]
+            /// [`Error::Unavailable`](crate::Error::Unavailable) at once when there is no
+            /// connection, and when ZooKeeper does not answer within a sixth of the session
+            /// timeout.
+            #[must_use = concat!("if unused ", $unused, "; keep it: `let _guard = ..`")]
             pub fn $try(&self) -> crate::Result<$guard> {
                 self.$timeout(std::time::Duration::ZERO)
             }
@@ -271,21 +272,21 @@ macro_rules! lock_calls {
             /// which waits for the server's answer, and gives
             /// [`Error::WouldBlock`](crate::Error::WouldBlock) in place of `TimedOut`.
             $(#[$timeout_doc])*
-            #[must_use = concat!("if unused ", $unused)]
+            #[must_use = concat!("if unused ", $unused, "; keep it: `let _guard = ..`")]
             pub fn $timeout(&self, timeout: std::time::Duration) -> crate::Result<$guard> {
                 self.$with(crate::Wait::timeout(timeout))
             }
 
             #[doc = concat!("Waits for ", $what, " for as long as `wait` says: a timeout, a deadline")]
-            /// and a cancel token, or any of these. A wait that has neither a timeout nor a deadline
-            /// never ends because of others.
+            /// and a cancel token, or any of these. A wait that has neither a timeout nor a
+            /// deadline never ends because of others.
             ///
             /// # Errors
             ///
             #[doc = concat!("As [`", stringify!($timeout), "`](Self::", stringify!($timeout), "),")]
             /// and [`Error::Cancelled`](crate::Error::Cancelled) when the token is cancelled.
             $(#[$with_doc])*
-            #[must_use = concat!("if unused ", $unused)]
+            #[must_use = concat!("if unused ", $unused, "; keep it: `let _guard = ..`")]
             pub fn $with(&self, wait: crate::Wait) -> crate::Result<$guard> {
                 let $this = self;
                 $way.lock_with(&wait).map($make)

@@ -112,6 +112,7 @@ impl Held {
 
     /// Whether the hold is valid now. This is cheap: it does no I/O, and looks at a clock and a
     /// flag. Once it is false, it stays false.
+    #[must_use]
     pub fn is_held(&self) -> bool {
         self.held_nodes().all(HeldNode::is_held)
     }
@@ -149,10 +150,10 @@ impl Held {
     }
 
     /// A signal that becomes ready when somebody asks the holder to release the lock, with
-    /// [`attempt_revoke`](crate::ZkSession::attempt_revoke) or with Curator's `Revoker`. If somebody
-    /// asked while this thread was still waiting for the lock, the signal is ready at once. A
-    /// release or a loss never makes it ready. After this guard was released, nothing makes it
-    /// ready. This call does no I/O.
+    /// [`attempt_revoke`](crate::ZkSession::attempt_revoke) or with Curator's `Revoker`. If
+    /// somebody asked while this thread was still waiting for the lock, the signal is ready at
+    /// once. A release or a loss never makes it ready. After this guard was released, nothing makes
+    /// it ready. This call does no I/O.
     ///
     /// A request does not end the hold: the hold stays valid, and the holder decides whether and
     /// when to drop the guard. When the guard is dropped, the lock is not handed to another thread
@@ -388,11 +389,15 @@ macro_rules! guard {
         )]
         /// of [`Held`](crate::Held).
         ///
+        /// Keep the guard in a variable, such as `_guard`: where none keeps it, the lock is
+        /// released at once, and with `let _ =` or `.is_ok()` the compiler says nothing
+        /// ([slips](crate::ZkMutex#slips)).
+        ///
         /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its
         /// session and keeps the session open. If it is the last handle, its end also closes the
         /// session. Then the drop, or this call, waits for that for up to 0.95 s. Keep a
         /// [`ZkSession`](crate::ZkSession) elsewhere to avoid this.
-        #[must_use = concat!("if unused ", $unused)]
+        #[must_use = concat!("if unused ", $unused, "; keep it: `let _guard = ..`")]
         pub struct $guard {
             held: $crate::recipes::guard::Held,
             $($marker: $crate::recipes::guard::StaysOnItsThread,)?

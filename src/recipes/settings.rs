@@ -170,12 +170,12 @@ impl Settings {
 #[must_use = "nothing happens until build() is called"]
 pub struct LockBuilder<L> {
     settings: Settings,
-    lock: PhantomData<fn() -> L>,
+    of: PhantomData<fn() -> L>,
 }
 
 impl<L> LockBuilder<L> {
     pub(crate) fn new(session: ZkSession, path: String) -> Self {
-        LockBuilder { settings: Settings::new(session, path), lock: PhantomData }
+        LockBuilder { settings: Settings::new(session, path), of: PhantomData }
     }
 
     pub(crate) fn permits(mut self, permits: u32) -> Self {

@@ -184,8 +184,8 @@ impl ThreadLock {
         Held::new(hold)
     }
 
-    /// Before this thread waits for a turn: an error if the call is cancelled already, and a warning
-    /// if the thread is about to wait for itself.
+    /// Before this thread waits for a turn: an error if the call is cancelled already, and a
+    /// warning if the thread is about to wait for itself.
     fn may_wait(&self, request: &Request<'_>, thread: ThreadId) -> Result<()> {
         request.check_cancelled()?;
         self.shared.self_deadlock.warn(thread, &self.settings.path);

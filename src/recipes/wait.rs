@@ -9,8 +9,8 @@ use zk_session::CancelToken;
 use zk_session::unstable::Limit;
 use zk_session::world::Instant;
 
-/// How long a call waits for a lock: for ever, for a timeout, or until a deadline; and with a cancel
-/// token not longer than until it is cancelled.
+/// How long a call waits for a lock: for ever, for a timeout, or until a deadline; and with a
+/// cancel token not longer than until it is cancelled.
 ///
 /// These calls take it: [`lock_with`](crate::ZkMutex::lock_with) of each lock that has one,
 /// [`read_with`](crate::ZkRwLock::read_with), [`write_with`](crate::ZkRwLock::write_with),
@@ -101,8 +101,8 @@ impl Wait {
     ///   [kept](crate::LockBuilder::keep) and no thread has it, or if the candidate leads.
     /// * [`Error::TimedOut`](crate::Error::TimedOut) if another thread of this process holds the
     ///   lock or is ahead.
-    /// * Otherwise [`Error::Unavailable`](crate::Error::Unavailable), also for a candidate that does
-    ///   not lead: whether another one leads now, only a server can say.
+    /// * Otherwise [`Error::Unavailable`](crate::Error::Unavailable), also for a candidate that
+    ///   does not lead: whether another one leads now, only a server can say.
     ///
     /// ```
     /// # use std::time::{Duration, Instant};

@@ -66,7 +66,8 @@ impl Config {
     }
 
     /// The session timeout to request; default 30 s. The server grants a timeout within its own
-    /// bounds (by default 2 to 20 of its ticks); see [`SessionStatus::timeout`](crate::SessionStatus::timeout).
+    /// bounds (by default 2 to 20 of its ticks); see
+    /// [`SessionStatus::timeout`](crate::SessionStatus::timeout).
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
@@ -176,9 +177,9 @@ impl Config {
 
     /// The chroot of the connect string must exist: if it does not, `connect` ends with an error,
     /// and so does a call if the chroot is deleted later. By default the first node that is
-    /// held makes it, and the log says so at level `info`. A chroot that does not exist is often a mistake: the
-    /// connect string is mistyped, or names another ensemble. Then no other process uses the same
-    /// nodes. Without a chroot in the connect string this changes nothing.
+    /// held makes it, and the log says so at level `info`. A chroot that does not exist is often a
+    /// mistake: the connect string is mistyped, or names another ensemble. Then no other process
+    /// uses the same nodes. Without a chroot in the connect string this changes nothing.
     pub fn require_chroot(mut self) -> Self {
         self.require_chroot = true;
         self

@@ -107,6 +107,10 @@ impl TestServer {
     /// ephemeral nodes are deleted, the watches on them fire, and its connection is closed. The
     /// client learns of the expiry when it connects again. Requests that clients have sent before
     /// are served first. Returns `false` if there is no such session.
+    ///
+    /// No real server expires a session that it has just heard, so a client that counts with a lease
+    /// learns of this only by the server's news: for a moment two clients may hold one lock. To see
+    /// a lease end first, let the server be silent with [`black_hole`](Self::black_hole).
     pub fn expire_session(&self, id: i64) -> bool {
         self.shared.act(|core| core.expire(id))
     }

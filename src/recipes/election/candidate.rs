@@ -64,7 +64,7 @@ const WAIT_LEADER: &str = "wait_leader";
 /// })
 /// # }
 /// ```
-#[must_use = "a candidate that is dropped leaves the election"]
+#[must_use = "a candidate that is dropped leaves the election; keep it: `let candidate = ..`"]
 pub struct ZkCandidate {
     state: Arc<CandidateState>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -92,6 +92,7 @@ impl ZkCandidate {
     /// It is false at the latest when the lease ends, before any server can have let another
     /// candidate lead. An outage shorter than that changes nothing.
     #[doc(alias = "hasLeadership")]
+    #[must_use]
     pub fn is_leader(&self) -> bool {
         self.leadership().is_some()
     }
@@ -123,14 +124,14 @@ impl ZkCandidate {
         until_got(|| self.state.wait(&call, Mode::Wait, &Limit::NONE))
     }
 
-    /// Waits until this candidate leads, for `timeout` at most. The candidate goes on. With a timeout
-    /// of zero the call waits until a server has said who leads, for a sixth of the session timeout
-    /// at most, and not at all without a connection.
+    /// Waits until this candidate leads, for `timeout` at most. The candidate goes on. With a
+    /// timeout of zero the call waits until a server has said who leads, for a sixth of the session
+    /// timeout at most, and not at all without a connection.
     ///
     /// # Errors
     ///
-    /// * [`Error::TimedOut`](crate::Error::TimedOut) when the time ended while another candidate was
-    ///   ahead; [`Error::WouldBlock`](crate::Error::WouldBlock) if the timeout is zero.
+    /// * [`Error::TimedOut`](crate::Error::TimedOut) when the time ended while another candidate
+    ///   was ahead; [`Error::WouldBlock`](crate::Error::WouldBlock) if the timeout is zero.
     /// * [`Error::Unavailable`](crate::Error::Unavailable) when the time ran out in an outage, or
     ///   before a server said who leads.
     /// * Otherwise as [`wait_leader`](Self::wait_leader).

@@ -21,9 +21,10 @@ use crate::recipes::guard::{Held, Hold};
 /// several threads of the program may look at one term. So this is only a view. Any thread may have
 /// it, its clones show the same term, and if you drop it, the term goes on. It does not keep the
 /// session open. The candidate is what to keep and to drop. The term ends when its candidate leaves
-/// or is dropped, when the closure of the runner returns ([`LossReason::Resigned`](crate::LossReason::Resigned)),
-/// or when it is lost, as any lock can be. A term that has ended never lasts again. If the same
-/// candidate is elected again, that is another term.
+/// or is dropped, when the closure of the runner returns
+/// ([`LossReason::Resigned`](crate::LossReason::Resigned)), or when it is lost, as any lock can be.
+/// A term that has ended never lasts again. If the same candidate is elected again, that is another
+/// term.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {

@@ -150,6 +150,10 @@ impl ZkElection {
     /// * `ControlFlow::Continue(())`: the candidate queues again, at the end.
     /// * `ControlFlow::Break(value)`: the call returns this value.
     ///
+    /// The term ends when `lead` returns. The call does not wait until the node is deleted: that
+    /// goes on in the background. The node is gone when [`close`](crate::ZkSession::close) of the
+    /// session has returned `Ok`.
+    ///
     /// If `lead` panics, the leadership ends, and the panic goes on to the caller.
     ///
     /// No outage ends this call: it goes on until `lead` breaks, or until one of the errors below.
@@ -193,7 +197,8 @@ impl ZkElection {
     }
 
     /// As [`run`](Self::run), until the token is cancelled. If `lead` runs at that moment, it is
-    /// not stopped: it may look at the token itself.
+    /// not stopped: it may look at the token itself. If it returns `Break` after that, the call
+    /// returns its value all the same; after `Continue` the call ends with `Cancelled`.
     ///
     /// # Errors
     ///
@@ -211,8 +216,10 @@ impl ZkElection {
         self.campaign.run(cancel, lead)
     }
 
-    /// What the election has counted in this session: candidates that wait, terms as holds, losses.
-    /// Costs nothing. See [`LockStats`](crate::LockStats).
+    /// What all elections of this path and session have counted, since the first of them was made:
+    /// candidates that wait, terms as holds, losses. When the last of them, and of their
+    /// candidates, is dropped, the counts are gone. Costs nothing. See
+    /// [`LockStats`](crate::LockStats).
     pub fn stats(&self) -> crate::LockStats {
         self.campaign.shared.tally.stats()
     }

@@ -226,7 +226,8 @@ mod tests {
     use crate::{ZkElection, ZkSession};
     use zk_test_server::TestServer;
 
-    /// In the other order a caller that waits could look in between, find nothing new, and sleep on.
+    /// In the other order a caller that waits could look in between, find nothing new, and sleep
+    /// on.
     #[test]
     fn a_change_is_made_before_the_callers_that_wait_are_woken() {
         let server = TestServer::start().unwrap();

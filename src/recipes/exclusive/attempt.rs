@@ -49,8 +49,8 @@ enum Whose {
     Gone,
 }
 
-/// Creates the lock's node `node`, a full path, or waits until it can. `None`: somebody else has the
-/// lock.
+/// Creates the lock's node `node`, a full path, or waits until it can. `None`: somebody else has
+/// the lock.
 pub(super) fn acquire(
     request: &Request<'_>,
     node: &str,
@@ -188,7 +188,8 @@ impl ExclusiveAttempt<'_> {
         Ok(if nonce.is_some_and(is_pending_delete) { Whose::PendingDelete } else { Whose::Others })
     }
 
-    /// Waits until something happens to the node, or to the watch on it. True: the node has changed.
+    /// Waits until something happens to the node, or to the watch on it. True: the node has
+    /// changed.
     fn wait(&self, generation: &Generation, epoch: u64) -> Step<bool> {
         let who_holds = WhoHolds { dir: path::parent(self.node), names: rule::all_holders };
         let watches = Watches { generation, epoch, notifier: &self.notifier, who_holds };

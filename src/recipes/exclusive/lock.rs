@@ -101,8 +101,8 @@ impl Acquire for Arc<ExclusiveHandle> {
     fn take(&self, request: &Request<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, thread::current().id());
         let is_held_here = || {
-            // `is_held` may find that the lease has ended. It notifies the holders then, which takes
-            // other mutexes, so it must not run under this one.
+            // `is_held` may find that the lease has ended. It notifies the holders then, which
+            // takes other mutexes, so it must not run under this one.
             let node = shared.hold.lock().upgrade();
             node.is_some_and(|node| node.is_held())
         };

@@ -134,8 +134,9 @@ lock_calls! {
 }
 
 impl ZkExclusiveLock {
-    /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing.
-    /// See [`LockStats`](crate::LockStats).
+    /// What all locks of this path and session have counted, since the first of them was made:
+    /// calls that wait, holds, losses. When the last of them is dropped, the counts are gone. Costs
+    /// nothing. See [`LockStats`](crate::LockStats).
     pub fn stats(&self) -> crate::LockStats {
         self.lock.tally().stats()
     }

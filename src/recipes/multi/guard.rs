@@ -37,7 +37,7 @@ use zk_session::LostSignal;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "if unused the ZkMultiLock will immediately unlock"]
+#[must_use = "if unused the ZkMultiLock will immediately unlock; keep it: `let _guard = ..`"]
 pub struct ZkMultiGuard {
     /// In the order in which they were taken, each with its member's number.
     holds: Vec<(usize, Held)>,
@@ -62,6 +62,7 @@ impl ZkMultiGuard {
 
     /// Whether all members are held now. This is cheap: it does no I/O, and looks at a clock, and
     /// at a flag for each member. Once it is false, it stays false.
+    #[must_use]
     pub fn is_held(&self) -> bool {
         self.holds.iter().all(|(_, held)| held.is_held())
     }

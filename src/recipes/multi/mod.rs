@@ -163,8 +163,8 @@ impl Set {
     }
 
     /// Takes one member after the other. If the call ends before it has all of them, it drops, and
-    /// so releases, those that it has. `behind` is the last member that somebody else had meanwhile,
-    /// and if the call gives `None`, there is one.
+    /// so releases, those that it has. `behind` is the last member that somebody else had
+    /// meanwhile, and if the call gives `None`, there is one.
     fn acquire(
         &self,
         call: &Call,
@@ -198,8 +198,8 @@ impl Set {
                     behind.set(Some(number));
                     return Ok(None);
                 }
-                // No answer shows who has this member. But others had an earlier one, and took of the
-                // time: that is contention, and no outage.
+                // No answer shows who has this member. But others had an earlier one, and took of
+                // the time: that is contention, and no outage.
                 Err(Error::Unavailable { cause: Cause::Deadline, .. })
                     if behind.get().is_some() =>
                 {

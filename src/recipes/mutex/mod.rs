@@ -44,7 +44,8 @@ use zk_session::world::thread;
 ///
 /// # Slips
 ///
-/// The compiler warns of a guard that nobody takes, since it is released at once:
+/// Those about guards are the same with each lock of this crate. The compiler warns of a guard that
+/// nobody takes, since it is released at once:
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)] // makes the warning an error
@@ -58,15 +59,21 @@ use zk_session::world::thread;
 ///
 /// It does not warn of these:
 ///
-/// * `let _ = mutex.lock()?;` releases the lock at once. Write `let _guard = mutex.lock()?;`.
+/// * A guard that no variable keeps is released at once, before the code that it should protect:
+///   `let _ = mutex.lock()?;`, `if mutex.try_lock().is_ok() { .. }`, `mutex.lock()?.check()?;`,
+///   `let token = mutex.lock()?.fencing_token();`, and each `_` where the guard would be. Write
+///   `let _guard = mutex.lock()?;` and `if let Ok(_guard) = mutex.try_lock() { .. }`. Clippy's
+///   lint `let_underscore_must_use` finds the first of them.
 /// * A guard lives until the end of its scope, also where another `let guard` hides it. To release
 ///   it earlier, write `drop(guard)`.
 /// * A drop does not wait: the node is deleted a moment later. So another session that calls
-///   `try_lock` right after the drop may find the lock taken. [`unlock`](ZkMutexGuard::unlock) waits.
-/// * A thread that holds the lock may take it again. If this thread runs other tasks before it drops
-///   its guard, such a task gets the lock too, and both are in their sections. Thread pools that let
-///   a waiting thread take other work do that (rayon's `join` and `scope`). Hold no guard across
-///   such a call, or take a [`ZkSemaphoreMutex`](crate::ZkSemaphoreMutex), which is not re-entrant.
+///   `try_lock` right after the drop may find the lock taken. [`unlock`](ZkMutexGuard::unlock)
+///   waits.
+/// * A thread that holds the lock may take it again. If this thread runs other tasks before it
+///   drops its guard, such a task gets the lock too, and both are in their sections. Thread pools
+///   that let a waiting thread take other work do that (rayon's `join` and `scope`). Hold no guard
+///   across such a call, or take a [`ZkSemaphoreMutex`](crate::ZkSemaphoreMutex), which is not
+///   re-entrant.
 /// * Two `ZkMutex` of one path on one session, and clones of one, are one lock: a thread that has
 ///   locked one of them gets the other at once.
 ///
@@ -149,8 +156,9 @@ lock_calls! {
 }
 
 impl ZkMutex {
-    /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing.
-    /// See [`LockStats`](crate::LockStats).
+    /// What all locks of this path and session have counted, since the first of them was made:
+    /// calls that wait, holds, losses. When the last of them is dropped, the counts are gone. Costs
+    /// nothing. See [`LockStats`](crate::LockStats).
     pub fn stats(&self) -> crate::LockStats {
         self.way.tally().stats()
     }

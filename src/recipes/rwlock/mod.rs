@@ -197,8 +197,9 @@ contender_calls! {
 }
 
 impl ZkRwLock {
-    /// What the lock has counted in this session for those that read: calls that wait, holds,
-    /// losses. Costs nothing. See [`LockStats`](crate::LockStats).
+    /// What all locks of this path and session have counted for those that read, since the first of
+    /// them was made: calls that wait, holds, losses. When the last of them is dropped, the counts
+    /// are gone. Costs nothing. See [`LockStats`](crate::LockStats).
     pub fn read_stats(&self) -> crate::LockStats {
         self.read.tally().stats()
     }

@@ -1,8 +1,8 @@
 //! `ZkSemaphore`: all threads of all processes together hold at most so many permits at a time.
 //!
 //! This file has the public types and their documentation. Programs call it, and it passes each
-//! call on to `lock.rs`. `permits/` counts the permits and guarantees that there are never too many.
-//! `mutex.rs` is `ZkSemaphoreMutex`, a semaphore with one permit.
+//! call on to `lock.rs`. `permits/` counts the permits and guarantees that there are never too
+//! many. `mutex.rs` is `ZkSemaphoreMutex`, a semaphore with one permit.
 
 mod lock;
 mod mutex;
@@ -166,7 +166,7 @@ impl ZkSemaphore {
     /// more than 1 and more than the number of permits: at once, or when the number is lowered
     /// below `n` while the call waits. (Such a call could wait for ever, and would keep all others
     /// waiting.)
-    #[must_use = "if unused the permit is given back at once"]
+    #[must_use = "if unused the permit is given back at once; keep it: `let _permit = ..`"]
     pub fn acquire_many(&self, n: u32) -> Result<ZkPermit> {
         self.many(n).lock().map(ZkPermit::new)
     }
@@ -178,7 +178,7 @@ impl ZkSemaphore {
     /// # Errors
     ///
     /// As [`acquire_with`](Self::acquire_with) and [`acquire_many`](Self::acquire_many).
-    #[must_use = "if unused the permit is given back at once"]
+    #[must_use = "if unused the permit is given back at once; keep it: `let _permit = ..`"]
     pub fn acquire_many_with(&self, n: u32, wait: Wait) -> Result<ZkPermit> {
         self.many(n).lock_with(&wait).map(ZkPermit::new)
     }
@@ -241,8 +241,10 @@ lock_calls! {
 }
 
 impl ZkSemaphore {
-    /// What the semaphore has counted in this session: calls that wait, holds, losses. A hold is a
-    /// [`ZkPermit`], of however many permits. Costs nothing. See [`LockStats`](crate::LockStats).
+    /// What all semaphores of this path and session have counted, since the first of them was made:
+    /// calls that wait, holds, losses. A hold is a [`ZkPermit`], of however many permits. When the
+    /// last semaphore is dropped, the counts are gone. Costs nothing. See
+    /// [`LockStats`](crate::LockStats).
     pub fn stats(&self) -> crate::LockStats {
         self.lock.stats()
     }
@@ -254,8 +256,8 @@ contender_calls! {
     /// All contenders: first the [`holders`](Self::holders), then those that wait, in the order of
     /// the queue. The threads of a session that wait count as one contender. Their
     /// [paths](crate::Contender::path) tell them apart: a permit's node is in the folder `leases`,
-    /// and that of a contender that waits in `locks`. Costs two listings behind a `sync`, and a read for
-    /// each contender.
+    /// and that of a contender that waits in `locks`. Costs two listings behind a `sync`, and a
+    /// read for each contender.
     contenders;
 
     /// The permits that are held, in the order in which their nodes were made. At the end of the

@@ -91,8 +91,8 @@ lock_calls! {
     /// no other thread drops that guard.
     lock
     errors:
-    /// * [`Error::InconsistentPermits`](crate::Error::InconsistentPermits) when the path is that of a
-    ///   semaphore with another number of permits.
+    /// * [`Error::InconsistentPermits`](crate::Error::InconsistentPermits) when the path is that of
+    ///   a semaphore with another number of permits.
     ;
 
     /// Takes the lock if it is free, and nobody else waits for it. Otherwise the call costs two
@@ -101,8 +101,9 @@ lock_calls! {
 }
 
 impl ZkSemaphoreMutex {
-    /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing.
-    /// See [`LockStats`](crate::LockStats).
+    /// What all locks of this path and session have counted, since the first of them was made:
+    /// calls that wait, holds, losses. When the last of them is dropped, the counts are gone. Costs
+    /// nothing. See [`LockStats`](crate::LockStats).
     pub fn stats(&self) -> crate::LockStats {
         self.permit.tally().stats()
     }

@@ -26,8 +26,8 @@ fn until_warned(part: &str, count: usize) {
 }
 
 /// A renewal leaves 19/24 T less its answer's time, and up to T/8 that the library waits before it
-/// asks: 0.664 T on an idle machine. With a tick of T/2 it leaves 7/12 T at most. The timeout is long,
-/// so that even a busy machine looks between the two.
+/// asks: 0.664 T on an idle machine. With a tick of T/2 it leaves 7/12 T at most. The timeout is
+/// long, so that even a busy machine looks between the two.
 fn lease_of_a_stated_tick_is_longer() {
     const T: Duration = Duration::from_secs(18);
     let server = Server::builder().tick(T / 12).start();

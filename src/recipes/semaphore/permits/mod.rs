@@ -1,6 +1,6 @@
 //! A semaphore's permits: the children of one znode. At most as many are held as the semaphore's
-//! number says. (The folder and the nodes at the server have `lease` in their names. That is Curator's
-//! word for a permit, and its protocol.)
+//! number says. (The folder and the nodes at the server have `lease` in their names. That is
+//! Curator's word for a permit, and its protocol.)
 //!
 //! `count.rs` knows the number, `taking.rs` takes permits for a caller that holds the semaphore's
 //! mutex.
@@ -95,8 +95,8 @@ impl Permits {
     /// The permits among these children of their folder, in the order in which they were made: the
     /// holders' nodes.
     ///
-    /// The contender that is first in the queue makes its node before it holds a permit. Where there
-    /// is one permit, that node comes right after the holder's, and its maker is listed as a
+    /// The contender that is first in the queue makes its node before it holds a permit. Where
+    /// there is one permit, that node comes right after the holder's, and its maker is listed as a
     /// contender that waits.
     pub(crate) fn holders(&self, core: &Core, mut nodes: Children) -> Vec<Contender> {
         nodes.sort_by_key(|(_, node)| node.stat.czxid);

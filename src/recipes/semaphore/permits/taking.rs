@@ -2,11 +2,11 @@
 //! granted them.
 //!
 //! The algorithm is that of Curator's `InterProcessSemaphoreV2`. A client that wants permits takes
-//! the mutex `locks`, makes its nodes, and watches all permits until there are few enough. The count
-//! of nodes alone keeps the bound: among the clients that hold permits at one time, the one that
-//! made its node last has counted the nodes of all others. The mutex is there because two waiting
-//! clients would count each other's nodes for ever. So a client that loses the mutex while it waits
-//! deletes its nodes and begins anew.
+//! the mutex `locks`, makes its nodes, and watches all permits until there are few enough. The
+//! count of nodes alone keeps the bound: among the clients that hold permits at one time, the one
+//! that made its node last has counted the nodes of all others. The mutex is there because two
+//! waiting clients would count each other's nodes for ever. So a client that loses the mutex while
+//! it waits deletes its nodes and begins anew.
 
 use std::sync::Arc;
 
