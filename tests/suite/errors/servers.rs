@@ -94,7 +94,8 @@ fn each_missing_answer_prints_what_the_page_says() {
     // Creates are never answered: each time the connection is cut and made again.
     let six = Duration::from_secs(6);
     let policy = RetryPolicy { max_elapsed: Duration::from_secs(2), ..RetryPolicy::default() };
-    let second = ZkSession::connect(config(&at).session_timeout(six).retry_policy(policy)).unwrap();
+    let config = config(&at).session_timeout(six).retry_policy(policy);
+    let second = ZkSession::connect(config).unwrap();
     let lock = lock_of(&second);
     let held = server.hold_requests(Op::Create.on("-lock-"));
     let error = failed(lock.lock());

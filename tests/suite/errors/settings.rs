@@ -7,8 +7,8 @@ use crate::support::{
 };
 use std::time::Duration;
 use zk_mutex::{
-    Acl, AclEntry, Error, Layout, Permissions, RetryPolicy, WaitStrategy, ZkMultiLock, ZkMutex,
-    ZkSemaphore, ZkSession,
+    Acl, AclEntry, Config, Error, Layout, Permissions, RetryPolicy, WaitStrategy, ZkMultiLock,
+    ZkMutex, ZkSemaphore, ZkSession,
 };
 
 pub const VARIANTS: &[&str] = &["InvalidPath", "InvalidConfig"];
@@ -35,7 +35,7 @@ fn paths_and_settings_that_cannot_work_print_what_the_page_says() {
 
     // Settings of a session.
     for text in ["", "zk1:0", "http://zk1", "zk1/app,zk2/app", "zk1,,zk2"] {
-        let error = failed(ZkSession::connect(config(text)));
+        let error = refused(config(text));
         let Error::InvalidConfig { reason, .. } = &error else { panic!("{error:?}") };
         failures.add(&error, &[(reason, "REASON")]);
     }
@@ -46,18 +46,17 @@ fn paths_and_settings_that_cannot_work_print_what_the_page_says() {
         nowhere().connect_timeout(zero),
         nowhere().server_tick(zero),
     ] {
-        failures.add(&failed(ZkSession::connect(wrong)), &[("0ns", "TIME")]);
+        failures.add(&refused(wrong), &[("0ns", "TIME")]);
     }
     let long_tick = nowhere().session_timeout(second).server_tick(second * 2);
-    failures.add(&failed(ZkSession::connect(long_tick)), &[("2s", "TIME"), ("1s", "TIMEOUT")]);
+    failures.add(&refused(long_tick), &[("2s", "TIME"), ("1s", "TIMEOUT")]);
     let policy = RetryPolicy { base: zero, cap: second, ..RetryPolicy::default() };
     let policy = nowhere().retry_policy(policy);
-    failures.add(&failed(ZkSession::connect(policy)), &[("0ns", "TIME"), ("1s", "CAP")]);
-    failures.add(&failed(ZkSession::connect(nowhere().auth("", ""))), &[("\"\"", "SCHEME")]);
-    failures.add(&failed(ZkSession::connect(nowhere().auth("digest", "secret"))), &[]);
+    failures.add(&refused(policy), &[("0ns", "TIME"), ("1s", "CAP")]);
+    failures.add(&refused(nowhere().auth("", "")), &[("\"\"", "SCHEME")]);
+    failures.add(&refused(nowhere().auth("digest", "secret")), &[]);
     failures.add(&tls(), &[]);
-    let without_chroot = config(format!("{at}/app")).require_chroot();
-    failures.add(&failed(ZkSession::connect(without_chroot)), &[]);
+    failures.add(&refused(config(format!("{at}/app")).require_chroot()), &[]);
 
     // Settings of a lock that another lock of its path has otherwise.
     let lock = ZkMutex::new(&session, LOCK).unwrap();
@@ -93,6 +92,12 @@ fn paths_and_settings_that_cannot_work_print_what_the_page_says() {
     failures.check();
 }
 
+/// The error for settings of a session.
+#[track_caller]
+fn refused(config: Config) -> Error {
+    failed(ZkSession::connect(config))
+}
+
 /// The number of bytes that the message names first.
 #[track_caller]
 fn bytes_in(error: &Error) -> String {
@@ -105,7 +110,7 @@ fn bytes_in(error: &Error) -> String {
 #[cfg(feature = "tls")]
 fn tls() -> Error {
     let tls = zk_mutex::TlsConfig::new("/no/such/file");
-    match failed(ZkSession::connect(zk_mutex::Config::new(NOWHERE).tls(tls))) {
+    match refused(Config::new(NOWHERE).tls(tls)) {
         Error::InvalidConfig { what, .. } => {
             Error::InvalidConfig { what, reason: "REASON".to_owned() }
         }
