@@ -159,7 +159,7 @@ impl Error {
     /// it of each message, with what to do.
     ///
     /// After a failed `unlock()` there is nothing to try again: the guard is gone, and the library
-    /// deletes its node in the background.
+    /// deletes its node in the background, unless the server has refused that.
     ///
     /// ```no_run
     /// # fn book(_: &zk_mutex::ZkMutexGuard) {}
@@ -186,6 +186,7 @@ impl Error {
         match self {
             Error::WouldBlock { .. } | Error::TimedOut { .. } => true,
             Error::Several { failures } => failures.iter().all(Error::is_transient),
+            Error::Unavailable { op: "unlock" | "leave", .. } => false,
             other => other.of_session().is_some_and(|e| e.is_transient()),
         }
     }
@@ -270,7 +271,8 @@ impl fmt::Display for Error {
                 f,
                 "{path}: somebody else had the lock or was ahead, and the time of the call has ended; try again later, or wait longer"
             ),
-            Error::Unavailable { op, path, cause } => {
+            // A session says itself what follows if nobody has answered to its close.
+            Error::Unavailable { op, path, cause } if !path.is_empty() || *op == "connect" => {
                 let (at, zookeeper) = (At(op, path), cause.of_zookeeper());
                 write!(f, "{at}: {zookeeper}{cause}; {}", without_an_answer(op))
             }
@@ -323,7 +325,7 @@ fn without_an_answer(op: &str) -> &'static str {
             "the lock may be taken for a while yet, and the library goes on to delete its node: do not call this again"
         }
         "set_permits" | "attempt_revoke" => "it may have been done all the same, try again later",
-        "connect" | "join" => "try again later",
+        "connect" | "join" | "permits" | "client" => "try again later",
         _ => "it is unknown who holds the lock, try again later",
     }
 }

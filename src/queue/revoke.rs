@@ -23,9 +23,10 @@ impl ZkSession {
     /// The client that was asked decides what to do, and when. It sends no answer, and nothing
     /// changes until it releases the lock. If you cannot wait for that, an operator has to end its
     /// process. A leader of an election that lets go resigns. Permits that were taken together are
-    /// one hold: to ask for one of them is to ask for all. The client may also be a Curator program
-    /// that called `makeRevocable`; other clients do not listen. The holder of a
-    /// [`ZkExclusiveLock`](crate::ZkExclusiveLock) cannot be asked by this call.
+    /// one hold: to ask for one of them is to ask for all. Readers of a session that share a node
+    /// are asked together. The client may also be a Curator program that called `makeRevocable`;
+    /// other clients do not listen. The holder of a [`ZkExclusiveLock`](crate::ZkExclusiveLock)
+    /// cannot be asked by this call.
     ///
     /// This call overwrites the node's data, as Curator's `Revoker.attemptRevoke` does. From then
     /// on [`Contender::data`] is `__REVOKE__`, and this call returns the only copy of the old data.

@@ -226,10 +226,14 @@ impl Held {
     /// let guard = mutex.lock()?;
     /// let (tell, answer) = bounded(1);
     /// std::thread::spawn(move || tell.send(ask_the_bank()));
-    /// println!("{:?}", answer.recv_timeout(guard.valid_for())); // while the lock is ours for sure
+    /// println!("{:?}", answer.recv_timeout(guard.valid_for())); // no longer than the lock is ours
+    /// guard.check()?;
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// Such a wait does not count the time in which the host sleeps: after a sleep the hold may
+    /// have ended before. [`check`](Self::check) does count it.
     pub fn valid_for(&self) -> Duration {
         self.held_nodes().map(HeldNode::valid_for).min().unwrap_or_default()
     }

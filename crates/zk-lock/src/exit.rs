@@ -72,10 +72,17 @@ impl From<Error> for Failure {
             Error::Auth { .. } => "the servers refuse the credentials; check --auth, and that the \
                  server knows its scheme"
                 .to_owned(),
-            Error::NoAuth { op, path, permission } => format!(
-                "{op} {path}: the ACL of this node, or of one above it, does not give {permission}; \
-                 give credentials that it names with --auth"
-            ),
+            Error::NoAuth { op, path, permission } => {
+                let above = if matches!(*permission, "CREATE" | "DELETE") {
+                    ", or of one above it,"
+                } else {
+                    ""
+                };
+                format!(
+                    "{op} {path}: the ACL of this node{above} does not give {permission}; give \
+                     credentials that it names with --auth"
+                )
+            }
             Error::InconsistentPermits { path, ours, theirs } => format!(
                 "the semaphore {path} has {theirs} permits, and --of says {ours}: leave --of out \
                  to go by the number that stands there"

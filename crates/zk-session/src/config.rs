@@ -166,8 +166,9 @@ impl Config {
     /// whenever a host answers otherwise or cannot be reached: that host may still have the data.
     ///
     /// By default the session waits until the data is back, because only an operator knows whether
-    /// it will come back. Transaction numbers of an ensemble that has lost its data begin anew. A
-    /// server without a quorum closes connections in the same way. Then the library may give up a
+    /// it will come back. Transaction numbers of an ensemble that has lost its data begin anew, and
+    /// so do numbers that were made of them: a store that knows one of before refuses the new ones.
+    /// A server without a quorum closes connections in the same way. Then the library may give up a
     /// session that the servers could resume when the quorum is back, and its ephemeral nodes are
     /// lost. So give a time that is longer than the outages which a session should survive.
     pub fn after_data_loss(mut self, wait: Duration) -> Self {

@@ -23,7 +23,7 @@ use super::retry::Retry;
 use super::status::{SessionStats, SessionStatus};
 use super::tls::TlsConfig;
 use crate::clock::BootTime;
-use crate::error::{Cause, Error, HostFailure, Hosts, LossReason, Result};
+use crate::error::{CLOSE, Cause, Error, HostFailure, Hosts, LossReason, Result};
 use crate::limit::{Ended, Limit, Overlong};
 use crate::logging;
 use crate::machine::{MachineConfig, codec, noop};
@@ -35,9 +35,6 @@ use crate::world::{
     Instant, Mutex, OnceLock, Receiver, RecvTimeoutError, Sender, bounded, new_uuid, spawn_own,
     this_thread, unbounded,
 };
-
-/// The name of `close` in errors.
-const CLOSE: &str = "close the session";
 
 /// How long `close` waits for the server and for the session's threads, in all.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(950);

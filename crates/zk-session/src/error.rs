@@ -141,6 +141,9 @@ pub enum Error {
 /// The operation that gives a held node back, and that a caller cannot repeat.
 pub(crate) const RELEASE: &str = "release";
 
+/// The operation that closes a session. To repeat it gives the same outcome.
+pub(crate) const CLOSE: &str = "close the session";
+
 /// The code of an [`Error::Server`] for an answer that is too long to be read.
 #[doc(hidden)]
 pub const ANSWER_TOO_LONG: &str = "AnswerTooLong";
@@ -226,14 +229,15 @@ impl Error {
     /// | [`BadVersion`](Self::BadVersion) | no | read the node again, and decide anew |
     /// | [`NoChildrenForEphemerals`](Self::NoChildrenForEphemerals) | no | take a parent that ends with no session |
     /// | [`MultiRefused`](Self::MultiRefused) | if its `why` is | see `why` |
-    /// | [`Unavailable`](Self::Unavailable) | yes | try again after a pause; after a write look first whether it was done |
+    /// | [`Unavailable`](Self::Unavailable) | yes | try again after a pause; after a write look first whether it was done. Of a `release` and a `close` it is not transient: there is nothing to call again |
     /// | [`Cancelled`](Self::Cancelled) | no | stop: the program has cancelled the wait |
     /// | [`Closed`](Self::Closed) | no | connect a new session |
     /// | [`Forked`](Self::Forked) | no | connect a session in this process |
     /// | [`Server`](Self::Server) | for the codes `OperationTimeout`, `ThrottledOp`, `NotReadOnly` | try again after a pause; otherwise look at the code |
     pub fn is_transient(&self) -> bool {
         match self {
-            Error::Connect { .. } | Error::Unavailable { .. } => true,
+            Error::Unavailable { op, .. } => ![RELEASE, CLOSE].contains(op),
+            Error::Connect { .. } => true,
             Error::Server { code, .. } => TRANSIENT_CODES.contains(&code.as_str()),
             Error::MultiRefused { why, .. } => why.is_transient(),
             Error::InvalidPath { .. }
@@ -406,6 +410,9 @@ impl fmt::Display for Error {
             Error::Unavailable { op, path, cause } => {
                 let (at, zookeeper) = (At(op, path), cause.of_zookeeper());
                 let advice = match cause {
+                    _ if *op == CLOSE => {
+                        "it is closed in this process, and the servers end it after its timeout: do not call this again"
+                    }
                     Cause::Deadline | Cause::ConnectionLost if *op == RELEASE => {
                         "the session goes on to delete the node"
                     }

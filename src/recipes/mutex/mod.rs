@@ -61,9 +61,9 @@ use zk_session::world::thread;
 ///
 /// * A guard that no variable keeps is released at once, before the code that it should protect:
 ///   `let _ = mutex.lock()?;`, `if mutex.try_lock().is_ok() { .. }`, `mutex.lock()?.check()?;`,
-///   `let token = mutex.lock()?.fencing_token();`, and each `_` where the guard would be. Write
-///   `let _guard = mutex.lock()?;` and `if let Ok(_guard) = mutex.try_lock() { .. }`. Clippy's
-///   lint `let_underscore_must_use` finds the first of them.
+///   `let token = mutex.lock()?.fencing_token();`, `let Ok(_) = mutex.try_lock() else { .. };`.
+///   Write `let _guard = mutex.lock()?;` and `if let Ok(_guard) = mutex.try_lock() { .. }`.
+///   Clippy's lint `let_underscore_must_use` finds the first of them.
 /// * A guard lives until the end of its scope, also where another `let guard` hides it. To release
 ///   it earlier, write `drop(guard)`.
 /// * A drop does not wait: the node is deleted a moment later. So another session that calls

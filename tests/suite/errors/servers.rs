@@ -117,6 +117,9 @@ fn each_missing_answer_prints_what_the_page_says() {
         let cause = format!("{}{cause}", cause.of_zookeeper());
         failures.add(&error, &[(&node, "NODE"), (&cause, "CAUSE")]);
     }
+    let error = failed(third.close());
+    let Error::Unavailable { cause, .. } = &error else { panic!("{error:?}") };
+    failures.add(&error, &[(&format!("{}{cause}", cause.of_zookeeper()), "CAUSE")]);
     server.black_hole(false);
 
     failures.add_line(&program::without_a_thread(&at));
