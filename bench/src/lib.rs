@@ -1,5 +1,7 @@
-//! The common parts of the programs of this package: flags, servers, exit codes, and output that
-//! survives a closed pipe.
+//! The common parts of the programs of this package: flags, servers, exit codes, a bare client, and
+//! output that survives a closed pipe.
+
+pub mod raw;
 
 use lexopt::{Arg, Error, Parser, ValueExt};
 use std::process::{self, ExitCode};

@@ -2,11 +2,6 @@
 //! waits for a line. Then it makes its sessions, prints `ready`, and keeps them until its input is
 //! closed.
 
-#[path = "load/raw.rs"]
-#[allow(dead_code)] // it is the client of the program `load`, which uses all of it
-mod raw;
-
-use raw::{EPHEMERAL_SEQUENTIAL, Raw, string};
 use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -14,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 use zk_mutex::{CancelToken, Config, Wait, ZkMutex, ZkSession};
+use zk_mutex_bench::raw::{EPHEMERAL_SEQUENTIAL, Raw, string};
 use zk_mutex_bench::{Servers, millis, path, positive, refuse, text};
 use zookeeper::{WatchedEvent, ZooKeeper};
 

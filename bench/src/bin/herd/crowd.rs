@@ -1,15 +1,11 @@
 //! The back of a long queue: each waiter is a connection with a node and a watch, like those of a
 //! `ZkMutex` with the strategy.
 //!
-//! A session has five threads, and counting the watches of a thousand waiters needs no sessions.
+//! A session has two threads, and counting the watches of a thousand waiters needs no sessions.
 
-#[path = "../load/raw.rs"]
-#[allow(dead_code)] // it is the client of the program `load`, which uses all of it
-mod raw;
-
-use raw::{Raw, string};
 use std::io;
 use zk_mutex::WaitStrategy;
+use zk_mutex_bench::raw::{Raw, string};
 
 const GET_CHILDREN: i32 = 8;
 const EPHEMERAL: i32 = 1;

@@ -6,14 +6,13 @@
 //! The server runs in a process of its own, so that its processor time and its memory can be
 //! measured. With `--connect` another server is loaded instead, and only the rate is measured.
 
-mod raw;
 mod served;
 
-use raw::{EPHEMERAL_SEQUENTIAL, PERSISTENT, Raw};
 use served::Served;
 use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use zk_mutex_bench::raw::{EPHEMERAL_SEQUENTIAL, PERSISTENT, Raw, SEQUENTIAL};
 use zk_mutex_bench::{positive, say, text};
 
 const HELP: &str = "\
@@ -77,7 +76,7 @@ fn wait(address: &str, server: Option<&Served>, crowd: &Crowd) -> io::Result<()>
     let mut sessions =
         (0..crowd.sessions).map(|_| Raw::connect(address)).collect::<io::Result<Vec<_>>>()?;
     let first = sessions.first_mut().ok_or(io::ErrorKind::InvalidInput)?;
-    let queue = first.create("/load-", PERSISTENT | raw::SEQUENTIAL)?;
+    let queue = first.create("/load-", PERSISTENT | SEQUENTIAL)?;
     let mut before: Option<String> = None;
     for turn in 0..crowd.nodes {
         let at = turn % sessions.len();
@@ -103,9 +102,9 @@ fn wait(address: &str, server: Option<&Served>, crowd: &Crowd) -> io::Result<()>
 
 fn create(address: &str, server: Option<&Served>, count: usize) -> io::Result<()> {
     let mut client = Raw::connect(address)?;
-    let root = client.create("/load-", PERSISTENT | raw::SEQUENTIAL)?;
+    let root = client.create("/load-", PERSISTENT | SEQUENTIAL)?;
     let (began, busy_before) = (Instant::now(), server.and_then(Served::busy));
-    client.create_pipelined(&format!("{root}/n-"), PERSISTENT | raw::SEQUENTIAL, count)?;
+    client.create_pipelined(&format!("{root}/n-"), PERSISTENT | SEQUENTIAL, count)?;
     let took = began.elapsed();
     let rate = |took: Duration| count as f64 / took.as_secs_f64();
     say!("{count} pipelined creates: {:.0} a second", rate(took));
