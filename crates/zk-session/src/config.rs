@@ -6,7 +6,6 @@ use std::time::Duration;
 use crate::connect_string::ConnectString;
 use crate::error::{Error, Result};
 use crate::retry::RetryPolicy;
-#[cfg(not(feature = "tls"))]
 use crate::tls::TlsConfig;
 
 /// The settings of a session, for [`Session::connect`](crate::Session::connect). A connect string
@@ -33,9 +32,6 @@ pub struct Config {
     pub(crate) session_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
-    #[cfg(feature = "tls")]
-    pub(crate) tls: Option<crate::TlsConfig>,
-    #[cfg(not(feature = "tls"))]
     pub(crate) tls: Option<TlsConfig>,
     pub(crate) retry_policy: RetryPolicy,
     pub(crate) server_tick: Option<Duration>,
@@ -94,7 +90,7 @@ impl Config {
     /// If a server does not pass the checks or does not let us in, `connect` says so for each
     /// host, with what to do. If a file cannot be used, it says [`Error::InvalidConfig`] at once.
     #[cfg(feature = "tls")]
-    pub fn tls(mut self, tls: crate::TlsConfig) -> Self {
+    pub fn tls(mut self, tls: TlsConfig) -> Self {
         self.tls = Some(tls);
         self
     }
