@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use zk_session::unstable::At;
+use zk_session::unstable::{At, CLOSE};
 pub use zk_session::{Cause, HostFailure, LossReason};
 
 /// The result of every operation of this crate.
@@ -271,8 +271,8 @@ impl fmt::Display for Error {
                 f,
                 "{path}: somebody else had the lock or was ahead, and the time of the call has ended; try again later, or wait longer"
             ),
-            // A session says itself what follows if nobody has answered to its close.
-            Error::Unavailable { op, path, cause } if !path.is_empty() || *op == "connect" => {
+            // The session itself says what follows if no server has answered to its close.
+            Error::Unavailable { op, path, cause } if *op != CLOSE => {
                 let (at, zookeeper) = (At(op, path), cause.of_zookeeper());
                 write!(f, "{at}: {zookeeper}{cause}; {}", without_an_answer(op))
             }

@@ -223,7 +223,7 @@ fn modules(dir: &Path, files: &[&str], engine: &str) {
 /// What the library's files take from the session beside its face: all of these modules.
 fn unstable(modules: &[&str]) -> String {
     let uses = modules.iter().map(|module| match *module {
-        "error" => "    pub use super::error::At;\n".to_owned(),
+        "error" => "    pub use super::error::{At, CLOSE};\n".to_owned(),
         module => format!("    pub use super::{module}::*;\n"),
     });
     format!("pub mod unstable {{\n{}}}\n", uses.collect::<String>())

@@ -212,8 +212,10 @@ impl Held {
     /// Each renewal of the lease makes this time longer again, up to the end of the lock's
     /// [`max_hold`](crate::LockBuilder::max_hold).
     ///
-    /// To wait for something no longer than that, give it to `recv_timeout` and the like. It counts
-    /// from this call: a program that makes a point in time of it reads the clock before.
+    /// To wait for something no longer than that, give this time to `recv_timeout` and the like. It
+    /// counts from this call. A program that needs the end as a point in time reads the clock first
+    /// and calls this afterwards: a pause between the two then makes the end too early, never too
+    /// late.
     ///
     /// ```no_run
     /// # fn ask_the_bank() -> u64 { 0 }

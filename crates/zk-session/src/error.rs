@@ -141,8 +141,9 @@ pub enum Error {
 /// The operation that gives a held node back, and that a caller cannot repeat.
 pub(crate) const RELEASE: &str = "release";
 
-/// The operation that closes a session. To repeat it gives the same outcome.
-pub(crate) const CLOSE: &str = "close the session";
+/// The operation that closes a session. Each further close gives the outcome of the first.
+#[doc(hidden)]
+pub const CLOSE: &str = "close the session";
 
 /// The code of an [`Error::Server`] for an answer that is too long to be read.
 #[doc(hidden)]
@@ -413,9 +414,7 @@ impl fmt::Display for Error {
                     _ if *op == CLOSE => {
                         "it is closed in this process, and the servers end it after its timeout: do not call this again"
                     }
-                    Cause::Deadline | Cause::ConnectionLost if *op == RELEASE => {
-                        "the session goes on to delete the node"
-                    }
+                    _ if *op == RELEASE => "the session goes on to delete the node",
                     Cause::Deadline | Cause::ConnectionLost => {
                         "if it asked for a change, the change may have been made, try again later"
                     }

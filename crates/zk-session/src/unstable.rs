@@ -14,7 +14,7 @@ pub use crate::process::{PerProcess, Process};
 pub use crate::raw::RawNews;
 
 // ---- requests and their answers ----
-pub use crate::error::{ANSWER_TOO_LONG, At, TRANSIENT_CODES};
+pub use crate::error::{ANSWER_TOO_LONG, At, CLOSE, TRANSIENT_CODES};
 pub use crate::generation::{Listed, create_contender};
 pub use crate::limit::{Ended, Limit, Overlong};
 pub use crate::machine::codec::{CallError, CreateMode, Listing, Node, Operation, Reply, error};

@@ -21,7 +21,7 @@ pub use self::error::{Cause, Error, HostFailure, LossReason, Result};
 pub mod unstable {
     pub(crate) use super::Core;
     pub(crate) use super::clock::*;
-    pub(crate) use super::error::At;
+    pub(crate) use super::error::{At, CLOSE};
     pub(crate) use super::generation::*;
     pub(crate) use super::lease::node::*;
     pub(crate) use super::lease::*;
