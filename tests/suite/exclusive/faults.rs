@@ -424,6 +424,8 @@ fn holder_whose_node_is_replaced_while_it_is_cut_off_is_notified() {
     assert_eq!(guard.lost_reason(), Some(LossReason::NodeDeleted));
     assert!(theirs.fencing_token() > token);
     drop(guard);
+    // The loss is known before the session is connected again.
+    until_state(&ours, SessionState::Connected);
     assert!(mine.try_lock().optional().unwrap().is_none() && theirs.is_held());
     theirs.unlock().unwrap();
     until_empty(&at, LOCK);
