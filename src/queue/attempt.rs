@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use super::held_node::NewNode;
 use super::held_node::OnLoss;
+use super::kinds::{Beside, Looker};
 use super::name::{self, Kind, Name, NodeKey};
 use super::request::{Callbacks, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, until_done};
 use super::rule::{self, Claim, Verdict};
@@ -23,6 +24,7 @@ use zk_session::unstable::{
     Answers, CallError, CreateMode, EventMask, Generation, Listed, NodeWatch, Notifier, Operation,
     Refused, Removal, Reply, create_contender,
 };
+use zk_session::world::HashSet;
 use zk_wire::path;
 
 const OWN_GONE: u8 = 1;
@@ -103,14 +105,33 @@ impl QueueAttempt<'_> {
     /// otherwise a server that lags could show a contender that has gone.
     fn is_taken(&self) -> Step<bool> {
         let dir = &self.queue.dir;
-        let listed = match self.connected()?.synced_children(dir, &self.request.limit) {
+        let generation = self.connected()?;
+        let listed = match generation.synced_children(dir, &self.request.limit) {
             Err(CallError::NoNode) => return Ok(false),
             listed => listed.map_err(|e| self.request.stop(dir, e))?,
         };
+        let children = listed.children.names();
+        let (names, others) = self.queue.parse(&children);
+        let is_pending_delete = |id: &str| listed.pending.contains(id);
+        self.check_kind(&generation, (&others, None), &listed.pending)?;
         let claim = Claim::of(self.kind);
-        let blocks =
-            |name: &Name<'_>| claim.yields_to(name.kind) && !listed.pending.contains(name.id);
-        Ok(self.queue.parse(&listed.children.names()).iter().any(blocks))
+        let blocks = |name: &Name<'_>| claim.yields_to(name.kind) && !is_pending_delete(name.id);
+        Ok(names.iter().any(blocks))
+    }
+
+    /// An error if the listing shows a lock of another kind that was at this path before our node,
+    /// whose number is `own`. `others`: the children that are no contenders of our queue.
+    fn check_kind(
+        &self,
+        generation: &Generation,
+        (others, own): (&[&str], Option<i64>),
+        pending: &HashSet<String>,
+    ) -> Step<()> {
+        let Queue { dir, .. } = self.queue;
+        let beside = Beside { dir, others, pending };
+        let (core, limit) = (self.request.core(), &self.request.limit);
+        let found = Looker::Queue(own).look(core, generation, &beside, limit);
+        found.map_err(|e| self.request.stop(dir, e))?.map_or(Ok(()), |e| Err(Stop::Fail(e)))
     }
 
     /// Makes our node in the queue, and lists the queue in the same flight.
@@ -199,8 +220,10 @@ impl QueueAttempt<'_> {
             listed => listed.map_err(|e| self.request.stop(dir, e))?,
         };
         let children = listed.children.names();
-        let names = self.queue.parse(&children);
+        let (names, others) = self.queue.parse(&children);
         let is_pending_delete = |id: &str| listed.pending.contains(id);
+        let own = name::parse(contender.name()).map(|own| own.sequence);
+        self.check_kind(&contender.generation, (&others, own), &listed.pending)?;
         let claim = Claim::of(self.kind);
         let ordered;
         let verdict = if rule::unordered(&names) {

@@ -7,6 +7,7 @@
 
 mod attempt;
 pub(crate) mod held_node;
+pub(crate) mod kinds;
 pub(crate) mod name;
 pub(crate) mod request;
 mod revoke;
@@ -335,7 +336,7 @@ impl Queue {
     /// The nodes that must be read to show which contenders `keep` keeps: all of them if their
     /// order is in the nodes.
     pub(crate) fn choose(&self, children: &[&str], keep: fn(&mut Vec<Name<'_>>)) -> Vec<String> {
-        let mut names = self.parse(children);
+        let (mut names, _) = self.parse(children);
         if !rule::unordered(&names) {
             rule::in_order(&mut names);
             keep(&mut names);
@@ -351,7 +352,8 @@ impl Queue {
         keep: fn(&mut Vec<Name<'_>>),
     ) -> Vec<Contender> {
         let full: Vec<String> = nodes.iter().map(|(name, _)| name.clone()).collect();
-        let mut names = self.parse(&full.iter().map(String::as_str).collect::<Vec<_>>());
+        let full: Vec<&str> = full.iter().map(String::as_str).collect();
+        let (mut names, _) = self.parse(&full);
         let mut nodes: HashMap<String, Node> = nodes.into_iter().collect();
         if rule::unordered(&names) {
             let czxid = |name: &str| nodes.get(name).map(|node| node.stat.czxid);
@@ -390,8 +392,9 @@ impl Queue {
         Ok(rule::order_by_czxid(dated))
     }
 
-    /// The contenders in a listing. Logs once what an operator should know about the other names.
-    fn parse<'a>(&self, children: &[&'a str]) -> Vec<Name<'a>> {
+    /// The contenders in a listing, and the other names. Logs once what an operator should know
+    /// about the others.
+    fn parse<'a>(&self, children: &[&'a str]) -> (Vec<Name<'a>>, Vec<&'a str>) {
         let (names, junk) = rule::contenders(children, self.family);
         if let Some(first) = junk.first() {
             if !self.has_warned_junk.swap(true, Ordering::Relaxed) {
@@ -408,7 +411,7 @@ impl Queue {
                 self.dir
             );
         }
-        names
+        (names, junk)
     }
 
     fn warn_half_used(&self) {

@@ -51,6 +51,22 @@ pub(crate) fn contenders<'a>(
     (names, junk)
 }
 
+/// A contender of another family among `others` that was there before ours. The clients of that
+/// family do not wait for ours, and ours do not wait for them. `own` is our number, or `None` before
+/// our node is made: then all of them were there before. The numbers of all families come from one
+/// counter, that of the folder, so they show which node is the earlier one. Where they carry no
+/// order, the other one counts as the earlier.
+pub(crate) fn stranger<'a>(
+    others: &[&'a str],
+    own: Option<i64>,
+    is_pending_delete: &dyn Fn(&str) -> bool,
+) -> Option<Name<'a>> {
+    let is_before = |other: i64, own: i64| is_unordered(other) || is_unordered(own) || other < own;
+    others.iter().filter_map(|child| name::parse(child)).find(|name| {
+        !is_pending_delete(name.id) && own.is_none_or(|own| is_before(name.sequence, own))
+    })
+}
+
 /// Whether there are nodes of both layouts. Then clients that know only one of them do not respect
 /// all others.
 pub(crate) fn mixed(names: &[Name]) -> bool {

@@ -11,6 +11,8 @@ use crate::local::queue::{LocalQueue, Wants};
 use crate::local::registry::SelfDeadlockDetector;
 use crate::local::registry::Shared;
 use crate::queue::Settings;
+use crate::queue::kinds::Looker;
+use crate::queue::name;
 use crate::queue::tally::{HoldTally, LockTally};
 use crate::queue::{Callbacks, Contender, EndBy, HeldNode, OnLoss, Release, Request, query};
 use crate::recipes::calls::Acquire;
@@ -18,16 +20,15 @@ use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::FORKED;
 use zk_session::Acl;
 use zk_session::unstable::{CallError, Limit, nonce};
+use zk_session::world::atomic::{AtomicBool, Ordering};
 use zk_session::world::thread::ThreadId;
 use zk_session::world::{Mutex, thread};
+use zk_wire::path;
 
 /// Threads neither hand this lock over nor share it: a turn carries nothing.
 type Turns = LocalQueue<Infallible, Infallible>;
 
 const KIND: &str = "exclusive lock";
-
-/// The name of the one node, below the lock's path.
-const NODE: &str = "lock";
 
 /// One `ZkExclusiveLock`: the shared lock, and the settings of this user.
 pub(crate) struct ExclusiveHandle {
@@ -44,17 +45,20 @@ struct SharedExclusive {
     /// The hold of this process, if there is one.
     hold: Mutex<Weak<HeldNode>>,
     self_deadlock: SelfDeadlockDetector,
+    /// No lock of another kind was at the path when a call of this process looked.
+    has_looked: AtomicBool,
     tally: Arc<LockTally>,
 }
 
 impl ExclusiveHandle {
     pub(super) fn new(settings: Settings) -> Result<Self> {
         let shared = settings.share(KIND, |settings| SharedExclusive {
-            node: format!("{}/{NODE}", settings.dir()),
+            node: path::join(&settings.dir(), name::EXCLUSIVE),
             acl: settings.acl.clone(),
             turns: Arc::default(),
             hold: Mutex::new(Weak::new()),
             self_deadlock: settings.self_deadlock(),
+            has_looked: AtomicBool::new(false),
             tally: settings.tally("exclusive"),
         })?;
         if shared.acl != settings.acl {
@@ -78,6 +82,20 @@ impl ExclusiveHandle {
                 Err(e) => Err(e),
             }
         })
+    }
+
+    /// An error if a lock of another kind stands at the path. Only the first call looks.
+    fn check_kind(&self, request: &Request<'_>) -> Result<()> {
+        if self.shared.has_looked.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let (core, dir) = (self.settings.core(), self.settings.dir());
+        let found = query(request.call.op, core, &dir, &request.limit, |generation, _| {
+            Looker::Exclusive.list_and_look(core, generation, &dir, &request.limit)
+        })?;
+        found.map_or(Ok(()), Err)?;
+        self.shared.has_looked.store(true, Ordering::Release);
+        Ok(())
     }
 
     pub(super) fn describe(&self) -> &'static str {
@@ -121,6 +139,7 @@ impl Acquire for Arc<ExclusiveHandle> {
             Box::new(move || turns.end_hold(node)) as OnLoss
         };
         let callbacks = Callbacks { on_blocked: &on_blocked, on_loss: &on_loss, ..Callbacks::NONE };
+        self.check_kind(request)?;
         let Some(node) = attempt::acquire(request, &shared.node, &callbacks)? else {
             return Ok(None);
         };

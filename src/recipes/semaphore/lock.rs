@@ -7,7 +7,7 @@ use crate::error::{Cause, Error, Result};
 use crate::local::lock::LocalLock;
 use crate::local::registry::Shared;
 use crate::queue::Settings;
-use crate::queue::name::Kind;
+use crate::queue::name::{self, Kind};
 use crate::queue::request::Mode;
 use crate::queue::snapshot::{Folder, snapshot};
 use crate::queue::tally::{HoldTally, LockStats, LockTally};
@@ -42,8 +42,11 @@ impl SemaphoreHandle {
     pub(super) fn new(settings: Settings, kind: &'static str, is_fixed: bool) -> Result<Self> {
         let shared = settings.share(kind, |settings| {
             let dir = settings.dir();
-            let mutex =
-                Queue::new(path::join(&dir, "locks"), settings.layout, settings.acl.clone());
+            let mutex = Queue::new(
+                path::join(&dir, name::PERMITS_QUEUE),
+                settings.layout,
+                settings.acl.clone(),
+            );
             let count =
                 Arc::new(Count::new(dir.clone(), settings.acl.clone(), settings.permits, is_fixed));
             // A number that nobody may change need not outlive its users.
@@ -63,6 +66,9 @@ impl SemaphoreHandle {
     /// be this user's number; from then on the server's counts.
     fn number(&self, op: &'static str, limit: &Limit<'_>) -> Result<u32> {
         let ours = self.settings.permits;
+        if !self.has_agreed.load(Ordering::Acquire) {
+            self.check_kind(op, limit)?;
+        }
         let theirs = self.shared.permits.number(op, self.settings.core(), ours, limit)?;
         // 0 is a pause: every client waits until the number is raised.
         if theirs != ours && theirs != 0 && !self.has_agreed.load(Ordering::Acquire) {
@@ -74,6 +80,12 @@ impl SemaphoreHandle {
         }
         self.has_agreed.store(true, Ordering::Release);
         Ok(theirs)
+    }
+
+    /// An error if the path belongs to a lock of another kind. This is asked before the number is
+    /// written there.
+    fn check_kind(&self, op: &'static str, limit: &Limit<'_>) -> Result<()> {
+        self.shared.permits.check_kind(op, self.settings.core(), limit)
     }
 
     /// Takes all of `number` permits or none. `None`: somebody else was ahead, or has them.
@@ -178,6 +190,7 @@ impl SemaphoreHandle {
 
     pub(super) fn set_permits(&self, permits: u32) -> Result<()> {
         let limit = Limit::after(self.settings.operation_timeout());
+        self.check_kind("set_permits", &limit)?;
         // A caller that sets the number knows it, whatever number it was given before. This is
         // noted before the request: if its answer is lost, the number may have changed, and this
         // handle must go on with the new one.

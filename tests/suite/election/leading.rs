@@ -375,7 +375,7 @@ fn elections_and_locks_keep_off_each_others_paths() {
         ZkElection::builder(&ours, PATH).acl(zk_mutex::Acl::CreatorAll).build().unwrap_err();
     assert!(matches!(refused, Error::InvalidConfig { .. }), "{refused}");
     assert!(ZkMutex::new(&theirs, PATH).is_err(), "through another session");
-    // Other processes cannot know of it: neither of the two sees the other's nodes.
+    // The locks of other processes are known by their nodes.
     const OTHER: &str = "/elections/other";
     let mut raw = Raw::connect(&at).unwrap();
     for (path, mark) in [(PATH, "lock-"), (OTHER, "latch-")] {
@@ -385,11 +385,12 @@ fn elections_and_locks_keep_off_each_others_paths() {
         raw.create(&prefix, b"", EPHEMERAL_SEQUENTIAL).unwrap();
     }
     let candidate = election.join().unwrap();
-    assert!(leads(&candidate).is_held());
+    let refused = candidate.wait_leader().unwrap_err();
+    assert!(matches!(&refused, Error::InvalidConfig { what: "path", .. }), "{refused}");
     let mutex = ZkMutex::new(&theirs, OTHER).unwrap();
-    let held = mutex.try_lock().optional().unwrap();
-    assert!(held.is_some());
-    assert_eq!((election.contenders().unwrap().len(), mutex.contenders().unwrap().len()), (1, 1));
+    let refused = mutex.try_lock().unwrap_err();
+    assert!(matches!(&refused, Error::InvalidConfig { what: "path", .. }), "{refused}");
+    assert_eq!((election.contenders().unwrap().len(), mutex.contenders().unwrap().len()), (0, 0));
 }
 
 fn wiped_path_is_made_again_and_one_leads() {

@@ -2,19 +2,21 @@
 use super::page::{Failures, LOCK, failed};
 use crate::support::{
     embedded::{raw, start},
+    raw::EPHEMERAL,
     scenarios,
     scene::{config, session},
 };
 use std::time::Duration;
 use zk_mutex::{
-    Acl, AclEntry, Config, Error, Layout, Permissions, RetryPolicy, WaitStrategy, ZkMultiLock,
-    ZkMutex, ZkSemaphore, ZkSession,
+    Acl, AclEntry, Config, Error, Layout, Permissions, RetryPolicy, WaitStrategy, ZkElection,
+    ZkMultiLock, ZkMutex, ZkSemaphore, ZkSession,
 };
 
 pub const VARIANTS: &[&str] = &["InvalidPath", "InvalidConfig"];
 
 const NOWHERE: &str = "127.0.0.1:1";
 const PERMITS: &str = "/permits/api";
+const STRANGER: &str = "_c_6f8ad2cc-3b5e-4f0c-9a57-0b8f9d3c1e42-lock-0000000000";
 
 fn paths_and_settings_that_cannot_work_print_what_the_page_says() {
     let (_server, at) = start();
@@ -62,6 +64,7 @@ fn paths_and_settings_that_cannot_work_print_what_the_page_says() {
     let lock = ZkMutex::new(&session, LOCK).unwrap();
     let with = || ZkMutex::builder(&session, LOCK);
     failures.add(&failed(ZkSemaphore::new(&session, LOCK, 1)), &[]);
+    failures.add(&failed(other_kind(&at)), &[(STRANGER, "NODE")]);
     failures.add(&failed(with().layout(Layout::Kazoo).build()), &[]);
     failures.add(&failed(with().acl(Acl::Custom(Vec::new())).build()), &[]);
     failures.add(&failed(with().wait_strategy(WaitStrategy::Parent).build()), &[]);
@@ -90,6 +93,15 @@ fn paths_and_settings_that_cannot_work_print_what_the_page_says() {
     failures.add(&failed(semaphore.set_permits(3)), &[]);
 
     failures.check();
+}
+
+/// A mutex's node in the way of an election, through a chroot: this process has a mutex there.
+fn other_kind(at: &str) -> zk_mutex::Result<zk_mutex::Leadership> {
+    let mut raw = raw(at);
+    raw.mkdirs("/elections/locks/orders").unwrap();
+    raw.create(&format!("/elections{LOCK}/{STRANGER}"), b"", EPHEMERAL).unwrap();
+    let session = session(&format!("{at}/elections"));
+    ZkElection::new(&session, LOCK)?.join()?.wait_leader()
 }
 
 /// The error for settings of a session.

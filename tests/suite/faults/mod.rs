@@ -1,5 +1,6 @@
 //! Faults over each recipe, faults of processes, and random faults.
 pub mod contention;
+pub mod other_kinds;
 pub mod phases;
 pub mod process;
 pub mod progress;
@@ -7,4 +8,13 @@ pub mod random;
 pub mod requests;
 pub mod third_parties;
 
-crate::support::tables![contention, phases, process, progress, random, requests, third_parties];
+crate::support::tables![
+    contention,
+    other_kinds,
+    phases,
+    process,
+    progress,
+    random,
+    requests,
+    third_parties
+];

@@ -13,6 +13,7 @@ use std::sync::Arc;
 pub(crate) use self::count::Count;
 use crate::error::{Error, Result};
 use crate::queue::ContenderNode;
+use crate::queue::kinds::Looker;
 use crate::queue::request::until_done;
 use crate::queue::snapshot::Children;
 use crate::queue::{Contender, Request, Step, Stop, name, query};
@@ -23,8 +24,8 @@ use zk_session::unstable::{
 use zk_session::world::HashSet;
 use zk_wire::path;
 
-/// The permits' folder at the server, below the semaphore's node.
-pub(super) const FOLDER: &str = "leases";
+/// A semaphore's node has these children: the folder of the permits, and the mutex's.
+const FOLDERS: i32 = 2;
 
 pub(crate) struct Permits {
     pub(crate) count: Arc<Count>,
@@ -43,7 +44,7 @@ pub(crate) fn too_many(path: &str, wanted: u32, permits: u32) -> Error {
 impl Permits {
     /// `dir`: the semaphore's full path.
     pub(crate) fn new(dir: &str, acl: Acl, count: Arc<Count>) -> Self {
-        Permits { count, dir: path::join(dir, FOLDER), acl }
+        Permits { count, dir: path::join(dir, name::PERMITS), acl }
     }
 
     /// The full path of the permits' parent.
@@ -68,6 +69,20 @@ impl Permits {
         })?;
         // None: the deadline has passed, and the permits were seen taken.
         Ok(is_full.unwrap_or(true))
+    }
+
+    /// An error if a lock of another kind stands at the semaphore's path. `limit` is for all of it.
+    pub(crate) fn check_kind(
+        &self,
+        op: &'static str,
+        core: &Core,
+        limit: &Limit<'_>,
+    ) -> Result<()> {
+        let path = self.count.path();
+        let found = query(op, core, path, limit, |generation, _| {
+            Looker::Semaphore.list_and_look(core, generation, path, limit)
+        })?;
+        found.map_or(Ok(()), Err)
     }
 
     /// The number at the server. If there is none, `given`, the caller's, is written there. `limit`
@@ -156,11 +171,19 @@ impl Permits {
         if !own.iter().all(|contender| counted.contains(contender.name())) {
             return Ok(None);
         }
-        let count = match answers.take(at + 1).and_then(Reply::node) {
-            Ok(node) => self.count.said(&node),
+        let node = match answers.take(at + 1).and_then(Reply::node) {
+            Ok(node) => Some(node),
             Err(CallError::NoNode) => None,
             Err(e) => return Err(request.stop(self.count.path(), e)),
         };
+        if node.as_ref().is_some_and(|node| node.stat.children > FOLDERS) {
+            let (core, path, limit) = (request.core(), self.count.path(), &request.limit);
+            let found = Looker::Semaphore.list_and_look(core, generation, path, limit);
+            if let Some(e) = found.map_err(|e| request.stop(path, e))? {
+                return Err(Stop::Fail(e));
+            }
+        }
+        let count = node.and_then(|node| self.count.said(&node));
         let count = count.map_or_else(
             || self.count.get(generation, self.count.known(), watch, &request.limit),
             Ok,
