@@ -11,7 +11,7 @@ use clap_complete::Shell;
 
 use crate::exit::Failure;
 use crate::run::signals;
-use crate::time;
+use crate::{paths, time};
 
 /// Locks over ZooKeeper for scripts, cron jobs and operators.
 #[derive(Debug, Parser)]
@@ -26,7 +26,7 @@ pub struct Cli {
 
 const EXIT_STATUS: &str = "Exit status:
     0    done; of `run` and `elect`, the status of the command
-    1    nobody holds the lock, or the node has gone; `doctor` found a fault
+    1    nobody holds the lock, or there is no such node; `doctor` found a fault
   128+n  the command, or zk-lock while it waited, was ended by the signal n
   123    the lock was lost, or was about to be, and the command was ended
   124    others held the lock (--try, --timeout); -E sets another status
@@ -118,10 +118,16 @@ pub enum Command {
     Show(PathArgs),
     /// Show a lock's queue as it changes
     Watch(WatchArgs),
+    /// Show the last runs of `run --record`
+    History(PathArgs),
     /// Ask the holders of a lock to let go
     Revoke(RevokeArgs),
     /// Delete the node of one contender
     Break(BreakArgs),
+    /// Show or set how many permits a semaphore has
+    Permits(PermitsArgs),
+    /// Remove the nodes of a lock that nobody uses
+    Forget(ForgetArgs),
     /// Check the ensemble, and say what to do
     Doctor(DoctorArgs),
     /// Measure locking and unlocking against your ensemble
@@ -156,6 +162,9 @@ pub struct ChildArgs {
     /// The session timeout: so long after this host has died the lock is free
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = time::parse)]
     pub session: Duration,
+    /// Make the chroot of the connect string, if it does not exist
+    #[arg(long)]
+    pub create_chroot: bool,
     /// The ACL of the lock's nodes: open to everybody, or to the credentials of --auth only
     #[arg(long, value_enum, default_value = "open")]
     pub acl: AclArg,
@@ -167,10 +176,16 @@ pub enum AclArg {
     Creator,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LayoutArg {
+    Curator,
+    Kazoo,
+}
+
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     /// The locks; several are held all or none
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required = true, value_name = "PATH", value_parser = paths::lock)]
     pub paths: Vec<String>,
     /// Share the lock with other readers
     #[arg(long, conflicts_with_all = ["write", "permits"])]
@@ -184,6 +199,15 @@ pub struct RunArgs {
     /// How many permits the semaphore has [default: the number that stands in its node]
     #[arg(long, value_name = "M", requires = "permits")]
     pub of: Option<u32>,
+    /// The names of the lock's nodes: those of Curator, which most clients know, or of kazoo
+    #[arg(long, value_enum, default_value = "curator")]
+    pub layout: LayoutArg,
+    /// Run although a client stands there that does not wait for this one, as far as its names show
+    #[arg(long)]
+    pub force: bool,
+    /// Note the run, its end and its exit status for `zk-lock history`
+    #[arg(long)]
+    pub record: bool,
     /// Do not wait if somebody else holds the lock
     #[arg(long = "try", short = 'n', conflicts_with = "timeout")]
     pub try_once: bool,
@@ -209,7 +233,7 @@ pub struct RunArgs {
 #[derive(Args, Clone, Debug)]
 pub struct ElectArgs {
     /// The election
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", value_parser = paths::lock)]
     pub path: String,
     /// Take no part: print the leader, each time that it changes
     #[arg(long, conflicts_with = "command")]
@@ -233,21 +257,21 @@ pub struct ElectArgs {
 #[derive(Args, Clone, Debug)]
 pub struct LsArgs {
     /// Where to begin
-    #[arg(value_name = "PATH", default_value = "/")]
+    #[arg(value_name = "PATH", default_value = "/", value_parser = paths::folder)]
     pub path: String,
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct PathArgs {
     /// The lock
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", value_parser = paths::lock)]
     pub path: String,
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct WatchArgs {
     /// The lock
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", value_parser = paths::lock)]
     pub path: String,
     /// End after this time
     #[arg(long = "for", value_name = "DURATION", value_parser = time::parse)]
@@ -257,7 +281,7 @@ pub struct WatchArgs {
 #[derive(Args, Clone, Debug)]
 pub struct RevokeArgs {
     /// The lock
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", value_parser = paths::lock)]
     pub path: String,
     /// Ask this contender only, by its name in `show`
     #[arg(long, value_name = "NAME")]
@@ -267,7 +291,7 @@ pub struct RevokeArgs {
 #[derive(Args, Clone, Debug)]
 pub struct BreakArgs {
     /// The lock
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", value_parser = paths::lock)]
     pub path: String,
     /// The contender, by its name in `show`
     #[arg(long, value_name = "NAME")]
@@ -278,9 +302,29 @@ pub struct BreakArgs {
 }
 
 #[derive(Args, Clone, Debug)]
+pub struct PermitsArgs {
+    /// The semaphore
+    #[arg(value_name = "PATH", value_parser = paths::lock)]
+    pub path: String,
+    /// How many permits it has from now on; 0 pauses it
+    #[arg(value_name = "N")]
+    pub number: Option<u32>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ForgetArgs {
+    /// The lock
+    #[arg(value_name = "PATH", value_parser = paths::lock)]
+    pub path: String,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+}
+
+#[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
     /// A lock, or a folder of locks: where to write for a moment, and whose ACL to judge
-    #[arg(value_name = "PATH", default_value = "/")]
+    #[arg(value_name = "PATH", default_value = "/", value_parser = paths::folder)]
     pub path: String,
     /// The session timeout that your programs ask for
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = time::parse)]
@@ -290,7 +334,7 @@ pub struct DoctorArgs {
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
     /// The lock to measure with; no program should use it
-    #[arg(value_name = "PATH", default_value = "/zk-lock-bench")]
+    #[arg(value_name = "PATH", default_value = "/zk-lock-bench", value_parser = paths::lock)]
     pub path: String,
     /// How long each part takes
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = time::parse)]

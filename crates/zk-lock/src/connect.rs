@@ -61,7 +61,8 @@ pub fn has_identity(common: &Common) -> bool {
 
 /// A session for a command that reads nodes, and holds no lock.
 pub fn session(common: &Common) -> Result<ZkSession, Failure> {
-    Ok(ZkSession::connect(config(common, Duration::from_secs(10))?)?)
+    let config = config(common, Duration::from_secs(10))?.require_chroot();
+    Ok(ZkSession::connect(config)?)
 }
 
 /// Reads the secret. It is in no argument, because every user of the host can read the arguments.

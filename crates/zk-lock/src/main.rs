@@ -1,13 +1,15 @@
 //! `zk-lock`: locks over ZooKeeper for scripts, cron jobs and operators.
 //!
 //! `cli.rs` has the arguments, `run/` runs a command under a lock, `inspect/` has the commands that
-//! show and free locks. README.md of this crate shows each command.
+//! show and free locks, and `nodes/` reads what stands at a path. README.md of this crate shows each command.
 
 mod cli;
 mod connect;
 mod exit;
 mod inspect;
+mod nodes;
 mod output;
+mod paths;
 mod run;
 mod time;
 mod zk;
@@ -56,6 +58,9 @@ fn command(cli: &Cli, output: &Output) -> Result<u8, Failure> {
         Command::Watch(args) => inspect::watch::run(&cli.common, args, output),
         Command::Revoke(args) => inspect::free::revoke(&cli.common, args, output),
         Command::Break(args) => inspect::free::break_lock(&cli.common, args, output),
+        Command::History(args) => inspect::history::run(&cli.common, args, output),
+        Command::Permits(args) => inspect::permits::run(&cli.common, args, output),
+        Command::Forget(args) => inspect::forget::run(&cli.common, args, output),
         Command::Doctor(args) => inspect::doctor::run(&cli.common, args, output),
         Command::Bench(args) => inspect::bench::run(&cli.common, args, output),
         Command::Man => cli::print_man(),

@@ -36,6 +36,12 @@ pub fn show(duration: Duration) -> String {
     }
 }
 
+/// A time of day in UTC, given in milliseconds since 1970: `2026-11-26T10:28:45Z`.
+pub fn date(millis: u64) -> String {
+    let at = i64::try_from(millis).ok().and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
+    at.map_or_else(|| "?".to_owned(), |at| at.strftime("%FT%TZ").to_string())
+}
+
 /// Now, in milliseconds of a clock that is the same in all processes of this host and that goes on
 /// while the host sleeps.
 pub fn boot_millis() -> u64 {
@@ -76,5 +82,7 @@ mod tests {
             assert_eq!(show(Duration::from_millis(millis)), text);
         }
         assert_eq!(show(Duration::from_secs(90_000)), "1 d 1 h");
+        assert_eq!(date(1_795_688_925_000), "2026-11-26T10:28:45Z");
+        assert_eq!(date(u64::MAX), "?");
     }
 }

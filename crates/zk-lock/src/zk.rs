@@ -42,6 +42,18 @@ fn found<T>(answer: Result<T>) -> Result<Option<T>, Failure> {
     }
 }
 
+/// The path itself, or the nearest node above it that exists.
+pub fn nearest(session: &ZkSession, path: &str) -> Result<String, Failure> {
+    let mut path = path.trim_end_matches('/');
+    while !path.is_empty() {
+        if data(session, path)?.is_some() {
+            return Ok(path.to_owned());
+        }
+        path = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+    }
+    Ok("/".to_owned())
+}
+
 /// The path of a child.
 pub fn join(parent: &str, child: &str) -> String {
     if parent == "/" { format!("/{child}") } else { format!("{parent}/{child}") }

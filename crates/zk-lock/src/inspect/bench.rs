@@ -82,8 +82,7 @@ fn measure(common: &Common, args: &BenchArgs, sessions: usize) -> Result<Part, F
     // Sessions of their own: threads of one session would hand the lock to each other.
     let locks: Vec<(zk_mutex::ZkSession, ZkMutex)> = (0..sessions)
         .map(|_| {
-            let session =
-                zk_mutex::ZkSession::connect(connect::config(common, Duration::from_secs(10))?)?;
+            let session = connect::session(common)?;
             let lock = ZkMutex::new(&session, &args.path)?;
             drop(lock.lock()?); // the path is made
             Ok((session, lock))

@@ -6,11 +6,11 @@ use serde_json::json;
 use zk_mutex::zk_session::{CreateMode, Created, Error, Requests};
 use zk_mutex::{Acl, Permissions, ZkSession};
 
-use super::names::Client;
-use super::queue::Queue;
 use super::servers;
 use crate::cli::{Common, DoctorArgs};
 use crate::exit::{Failure, NOTHING};
+use crate::nodes::names::Client;
+use crate::nodes::queue::Standing;
 use crate::output::Output;
 use crate::time::show;
 use crate::{connect, zk};
@@ -288,7 +288,7 @@ fn examine(
         );
         return Ok(());
     }
-    let folder = nearest(session, &args.path)?;
+    let folder = zk::nearest(session, &args.path)?;
     if folder != args.path {
         let text = format!("{} does not exist yet; {folder} is judged instead", args.path);
         findings.add("path", Level::Note, text, "the first lock makes it");
@@ -408,7 +408,7 @@ fn one_ensemble(
     let name = own_name();
     let mut made = None;
     for (host, session) in &sessions {
-        let path = zk::join(&nearest(session, &args.path)?, &name);
+        let path = zk::join(&zk::nearest(session, &args.path)?, &name);
         // A failure has its finding: the ACL of the path, or a chroot that is not there.
         if create(&session.zookeeper().requests(), &path, CreateMode::Ephemeral).is_ok() {
             made = Some((*host, path));
@@ -481,18 +481,6 @@ fn create(
 /// The name of a node that no other process makes.
 fn own_name() -> String {
     format!("zk-lock-doctor-{}-{}", std::process::id(), crate::time::boot_millis())
-}
-
-/// The path itself, or the nearest node above it that is there.
-fn nearest(session: &ZkSession, path: &str) -> Result<String, Failure> {
-    let mut path = path.trim_end_matches('/');
-    while !path.is_empty() {
-        if zk::data(session, path)?.is_some() {
-            return Ok(path.to_owned());
-        }
-        path = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-    }
-    Ok("/".to_owned())
 }
 
 /// How often a latency is measured, and for how long at most.
@@ -676,10 +664,10 @@ fn acl(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<(),
 
 /// Clients that do not exclude each other.
 fn clients(session: &ZkSession, path: &str, findings: &mut Findings) -> Result<(), Failure> {
-    let Some(queue) = Queue::read(session, path)? else { return Ok(()) };
-    let has = |clients: &[Client]| queue.contenders.iter().any(|one| clients.contains(&one.client));
+    let Some(queue) = Standing::read(session, path)? else { return Ok(()) };
+    let has = |clients: &[Client]| queue.contenders().any(|one| clients.contains(&one.client));
     let has_kazoos_names = has(&[Client::Kazoo, Client::KazooOrZkMutex]);
-    let has_curators_names = queue.contenders.iter().any(|one| one.name.starts_with("_c_"));
+    let has_curators_names = queue.contenders().any(|one| one.name.starts_with("_c_"));
     let advice = "give kazoo's Lock extra_lock_patterns=[\"-lock-\"], and Curator's clients \
                   another path";
     if has_kazoos_names && has(&[Client::Curator]) {

@@ -5,24 +5,34 @@ use std::io::{BufRead, IsTerminal, Write};
 use serde_json::json;
 use zk_mutex::ZkSession;
 
-use super::queue::{Contender, Queue};
+use super::show::nobody;
 use crate::cli::{BreakArgs, Common, RevokeArgs};
 use crate::exit::{Failure, NOTHING};
+use crate::nodes::queue::{Contender, Standing};
+use crate::nodes::record::Record;
 use crate::output::Output;
 use crate::{connect, zk};
 
 /// Asks the holders, or one contender, to let go.
 pub fn revoke(common: &Common, args: &RevokeArgs, output: &Output) -> Result<u8, Failure> {
     let session = connect::session(common)?;
-    let Some(queue) = Queue::read(&session, &args.path)? else {
-        return Ok(nobody(output, &args.path));
+    let Some(standing) = Standing::read(&session, &args.path)? else {
+        return nobody(&session, output, &args.path);
     };
     let chosen: Vec<&Contender> = match &args.node {
-        Some(node) => vec![find(&queue, node)?],
-        None => queue.holders().collect(),
+        Some(node) => vec![find(&standing, node)?],
+        None => standing.holders().collect(),
     };
     if chosen.is_empty() {
-        return Ok(nobody(output, &args.path));
+        return nobody(&session, output, &args.path);
+    }
+    // The request overwrites the only copy of the data.
+    let noted = Record::update(&session, &args.path, |record| {
+        chosen.iter().for_each(|contender| record.note_asked(contender));
+    });
+    if let Err(e) = noted {
+        let text = format!("{}; `show` will not say who was asked", e.message);
+        output.warn("not_noted", &text, json!({"path": args.path}));
     }
     let mut asked = 0;
     for contender in chosen {
@@ -41,25 +51,21 @@ pub fn revoke(common: &Common, args: &RevokeArgs, output: &Output) -> Result<u8,
             json!({}),
         );
     }
-    Ok(if asked > 0 { 0 } else { nobody(output, &args.path) })
+    if asked > 0 { Ok(0) } else { nobody(&session, output, &args.path) }
 }
 
 /// Deletes one node.
 pub fn break_lock(common: &Common, args: &BreakArgs, output: &Output) -> Result<u8, Failure> {
     let session = connect::session(common)?;
-    let Some(queue) = Queue::read(&session, &args.path)? else {
-        return Ok(nobody(output, &args.path));
+    let Some(standing) = Standing::read(&session, &args.path)? else {
+        return nobody(&session, output, &args.path);
     };
-    let contender = find(&queue, &args.node)?;
+    let contender = find(&standing, &args.node)?;
     if !args.yes {
-        if !std::io::stdin().is_terminal() {
-            return Err(Failure::usage(format!(
-                "break deletes {} ({}). Nobody is here to ask: say --yes if that is meant",
-                contender.path,
-                contender.describe()
-            )));
-        }
-        if !confirmed(&session, contender) {
+        let deed = format!("break deletes {} ({})", contender.path, contender.describe());
+        let meaning = meaning_of_break(&session, contender);
+        let text = format!("{}\n  {}\n{meaning}", contender.path, contender.describe());
+        if !confirmed(&deed, &text)? {
             output.warn("kept", "nothing was deleted", json!({}));
             return Ok(NOTHING);
         }
@@ -84,37 +90,41 @@ pub fn break_lock(common: &Common, args: &BreakArgs, output: &Output) -> Result<
     Ok(0)
 }
 
-fn confirmed(session: &ZkSession, contender: &Contender) -> bool {
-    let meaning = if contender.holds {
-        format!(
-            "This contender HOLDS the lock. Its client is told within a moment if it watches its \
-             node (zk-mutex does, Curator's and kazoo's locks do not); until it stops, two may \
-             hold the lock. It is better to end its process: the server then frees the lock after \
-             its session timeout (ours is {}), or to ask it with `zk-lock revoke`.",
-            crate::time::show(session.status().timeout)
-        )
-    } else {
-        "This contender waits. It loses its place, and its client may queue up again.".to_owned()
-    };
-    eprintln!("{}\n  {}\n{meaning}", contender.path, contender.describe());
+fn meaning_of_break(session: &ZkSession, contender: &Contender) -> String {
+    if !contender.holds {
+        return "This contender waits. It loses its place, and its client may queue up again."
+            .to_owned();
+    }
+    format!(
+        "This contender HOLDS the lock. Its client is told within a moment if it watches its node \
+         (zk-mutex does, Curator's and kazoo's locks do not); until it stops, two may hold the \
+         lock. It is better to end its process: the server then frees the lock after its session \
+         timeout (ours is {}), or to ask it with `zk-lock revoke`.",
+        crate::time::show(session.status().timeout)
+    )
+}
+
+/// Asks the person in front of the terminal whether a node is to be deleted, of which `text` tells.
+/// An error if nobody is there: `deed` says what was to be done.
+pub fn confirmed(deed: &str, text: &str) -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() {
+        let text = format!("{deed}. Nobody is here to ask: say --yes if that is meant");
+        return Err(Failure::usage(text));
+    }
+    eprintln!("{text}");
     eprint!("Delete this node? [y/N] ");
     let _ = std::io::stderr().flush();
     let mut answer = String::new();
     let _ = std::io::stdin().lock().read_line(&mut answer);
-    matches!(answer.trim(), "y" | "Y" | "yes")
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn find<'q>(queue: &'q Queue, node: &str) -> Result<&'q Contender, Failure> {
+fn find<'q>(standing: &'q Standing, node: &str) -> Result<&'q Contender, Failure> {
     let name = node.rsplit('/').next().unwrap_or(node);
-    queue.contenders.iter().find(|contender| contender.name == name).ok_or_else(|| {
-        let path = &queue.path;
+    standing.contenders().find(|contender| contender.name == name).ok_or_else(|| {
+        let path = &standing.path;
         let text =
             format!("{path} has no contender {name}; `zk-lock show {path}` lists their names");
         Failure::new(NOTHING, "nobody", text)
     })
-}
-
-fn nobody(output: &Output, path: &str) -> u8 {
-    output.warn("nobody", &format!("nobody holds {path}"), json!({"path": path}));
-    NOTHING
 }

@@ -3,9 +3,10 @@
 use serde_json::json;
 use zk_mutex::ZkSession;
 
-use super::queue::Queue;
 use crate::cli::{Common, LsArgs};
 use crate::exit::Failure;
+use crate::nodes::queue::{Queue, Standing};
+use crate::nodes::record::TOP;
 use crate::output::{Output, table};
 use crate::time::show;
 use crate::{connect, zk};
@@ -38,7 +39,7 @@ pub fn run(common: &Common, args: &LsArgs, output: &Output) -> Result<u8, Failur
             more => format!("{place} and {more} more"),
         };
         let waiting = queue.waiting().to_string();
-        rows.push(vec![queue.path.clone(), queue.kind.to_owned(), place, age, waiting]);
+        rows.push(vec![queue.path.clone(), queue.kind.name().to_owned(), place, age, waiting]);
     }
     output.result(&table(&rows))?;
     Ok(0)
@@ -53,27 +54,19 @@ fn walk(
 ) -> Result<(), Failure> {
     let mut todo = vec![path.to_owned()];
     while let Some(path) = todo.pop() {
-        let read = zk::children(session, &path).and_then(|children| {
-            let Some(children) = children else { return Ok(None) };
-            Ok(Some((Queue::of(session, &path, &children)?, children)))
+        let read = zk::children(session, &path).and_then(|children| match children {
+            Some(children) => Standing::of(session, &path, &children),
+            None => Ok(None),
         });
         match read {
             Ok(None) => {}
-            Ok(Some((Some(queue), children))) => {
+            Ok(Some(standing)) => {
                 // Below a lock there may be others: /locks can be a lock and a folder.
-                let is_part =
-                    |child: &String| queue.contenders.iter().any(|part| part.name == *child);
-                let of_semaphore =
-                    |child: &str| queue.kind == "semaphore" && matches!(child, "leases" | "locks");
-                let others = children.iter().filter(|c| !is_part(c) && !of_semaphore(c.as_str()));
+                let others = standing.others.iter();
+                let others = others
+                    .filter(|child| path != "/" || !["zookeeper", TOP].contains(&child.as_str()));
                 todo.extend(others.map(|child| zk::join(&path, child)));
-                if !queue.contenders.is_empty() {
-                    found.push(queue);
-                }
-            }
-            Ok(Some((None, children))) => {
-                let others = children.iter().filter(|child| path != "/" || *child != "zookeeper");
-                todo.extend(others.map(|child| zk::join(&path, child)));
+                found.extend(standing.in_use().cloned());
             }
             // A node that its ACL hides from us does not end the list.
             Err(e) if e.kind == "denied" => {

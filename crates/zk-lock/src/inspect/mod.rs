@@ -1,14 +1,12 @@
-//! The commands that show locks and free them.
-//!
-//! They read the nodes as they are, so they see the locks of every client library whose names they
-//! know (`names.rs`), and they take no part in any queue.
+//! The commands that show locks and free them, by what their nodes say (`nodes/`).
 
 pub mod bench;
 pub mod doctor;
+pub mod forget;
 pub mod free;
+pub mod history;
 pub mod list;
-pub mod names;
-pub mod queue;
+pub mod permits;
 mod servers;
 pub mod show;
 pub mod watch;

@@ -2,34 +2,41 @@
 
 use serde_json::json;
 
-use super::queue::{Contender, Queue};
+use zk_mutex::ZkSession;
+
 use super::servers::ServerAnswers;
 use crate::cli::{Common, PathArgs};
-use crate::connect;
 use crate::exit::{Failure, NOTHING};
+use crate::nodes::queue::{Contender, Queue, Standing};
 use crate::output::{Output, table};
 use crate::time::show;
+use crate::{connect, zk};
 
 pub fn run(common: &Common, args: &PathArgs, output: &Output) -> Result<u8, Failure> {
     let session = connect::session(common)?;
-    let Some(queue) = Queue::read(&session, &args.path)? else {
-        let text = format!("nobody holds {0} or waits for it; `zk-lock ls` lists locks", args.path);
-        output.warn("nobody", &text, json!({"path": args.path}));
-        return Ok(NOTHING);
+    let standing = Standing::read(&session, &args.path)?;
+    let Some(standing) = standing.filter(|standing| standing.in_use().next().is_some()) else {
+        return nobody(&session, output, &args.path);
     };
     let servers = ServerAnswers::read(common.connect.as_deref().unwrap_or_default());
     if output.json {
-        let mut all = queue.json();
-        for (value, contender) in
-            all["contenders"].as_array_mut().into_iter().flatten().zip(&queue.contenders)
-        {
-            value["watched_by"] = json!(servers.watchers_of(&contender.path));
-            value["address"] = json!(servers.address_of(&contender.session()));
+        for queue in standing.in_use() {
+            let mut all = queue.json();
+            for (value, contender) in
+                all["contenders"].as_array_mut().into_iter().flatten().zip(&queue.contenders)
+            {
+                value["watched_by"] = json!(servers.watchers_of(&contender.path));
+                value["address"] = json!(servers.address_of(&contender.session()));
+            }
+            output.result(&all.to_string())?;
         }
-        output.result(&all.to_string())?;
+    } else {
+        output.result(&render(&standing, Some(&servers)))?;
+    }
+    warn_of_kinds(&standing, output);
+    if output.json {
         return Ok(0);
     }
-    output.result(&render(&queue, Some(&servers)))?;
     for (word, is_missing, of) in [
         ("wchp", !servers.tell_watches(), "watches"),
         ("cons", !servers.tell_addresses(), "connections"),
@@ -42,15 +49,49 @@ pub fn run(common: &Common, args: &PathArgs, output: &Output) -> Result<u8, Fail
     Ok(0)
 }
 
+/// Says that nobody holds a lock, and whether its node exists. The server deletes a lock's node
+/// when nobody has used it for a while, and a path with a slip in it does not exist either: so the
+/// nearest node above it is named.
+pub fn nobody(session: &ZkSession, output: &Output, path: &str) -> Result<u8, Failure> {
+    let nearest = zk::nearest(session, path)?;
+    if nearest == path {
+        let text = format!("nobody holds {path} or waits for it: it is free");
+        output.warn("free", &text, json!({"path": path, "exists": true}));
+    } else {
+        let text = format!(
+            "there is no node {path}: nobody holds that lock, if the path is right; the nearest \
+             node that exists is {nearest}"
+        );
+        output.warn("no_path", &text, json!({"path": path, "exists": false, "nearest": nearest}));
+    }
+    Ok(NOTHING)
+}
+
+/// Warns if locks that do not exclude each other are in use at one path.
+pub fn warn_of_kinds(standing: &Standing, output: &Output) {
+    let kinds: Vec<&str> = standing.in_use().map(|queue| queue.kind.name()).collect();
+    if kinds.len() > 1 {
+        let (path, all) = (&standing.path, kinds.join(" and "));
+        let text = format!("{path} is used as {all}, which do not exclude each other");
+        output.warn("kinds", &text, json!({"path": path, "kinds": kinds}));
+    }
+}
+
+/// All locks at the path as tables.
+pub fn render(standing: &Standing, servers: Option<&ServerAnswers>) -> String {
+    let all: Vec<String> = standing.in_use().map(|queue| render_queue(queue, servers)).collect();
+    all.join("\n\n")
+}
+
 /// The queue as a table. Without the servers' answers, the columns that need them are left out.
-pub fn render(queue: &Queue, servers: Option<&ServerAnswers>) -> String {
+fn render_queue(queue: &Queue, servers: Option<&ServerAnswers>) -> String {
     let permits =
         queue.permits.map_or_else(String::new, |permits| format!(" of {permits} permits"));
     let (holders, waiting) = (queue.holders().count(), queue.waiting());
     let title = format!(
         "{}: {}{permits}, {holders} hold{} it, {waiting} wait{}",
         queue.path,
-        queue.kind,
+        queue.kind.name(),
         if holders == 1 { "s" } else { "" },
         if waiting == 1 { "s" } else { "" },
     );

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use zk_mutex::crossbeam_channel::{never, select};
 use zk_mutex::zk_session::{Watch, WatchEvent, Watched};
 
-use super::names::Kind;
-use super::queue::{Contender, Queue};
 use super::show;
 use crate::cli::{Common, WatchArgs};
 use crate::connect;
 use crate::exit::{Failure, UNREACHABLE};
+use crate::nodes::names::Kind;
+use crate::nodes::queue::{Contender, Standing};
 use crate::output::Output;
 use crate::run::signals::Signals;
 use crate::time::millis;
@@ -26,12 +26,12 @@ fn follow(
     common: &Common,
     args: &WatchArgs,
     output: &Output,
-    mut changed: impl FnMut(Option<&Queue>, Option<&Queue>) -> Result<(), Failure>,
+    mut changed: impl FnMut(Option<&Standing>, Option<&Standing>) -> Result<(), Failure>,
 ) -> Result<u8, Failure> {
     let signals = Signals::start()?;
     let session = connect::session(common)?;
     let end = args.duration.map(|duration| Instant::now() + duration);
-    let mut before: Option<Option<Queue>> = None;
+    let mut before: Option<Option<Standing>> = None;
     let mut is_away = false;
     // It survives an outage, and ends with its session. If it cannot be set, `POLL` finds the next
     // change.
@@ -40,11 +40,11 @@ fn follow(
         if watch.is_none() && !is_away {
             watch = session.zookeeper().requests().watch(&args.path, Watched::Children).ok();
         }
-        match Queue::read(&session, &args.path) {
+        match Standing::read(&session, &args.path) {
             Ok(now) => {
                 is_away = false;
-                let key = |queue: &Option<Queue>| {
-                    let all = queue.iter().flat_map(|queue| &queue.contenders);
+                let key = |standing: &Option<Standing>| {
+                    let all = standing.iter().flat_map(Standing::contenders);
                     all.map(|one| (one.path.clone(), one.holds, one.stat.version))
                         .collect::<Vec<_>>()
                 };
@@ -86,8 +86,8 @@ pub fn run(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8, Fai
     let is_screen = !output.json && std::io::stdout().is_terminal();
     follow(common, args, output, |before, now| {
         if is_screen {
-            let text = match now {
-                Some(queue) => show::render(queue, None),
+            let text = match now.filter(|standing| standing.in_use().next().is_some()) {
+                Some(standing) => show::render(standing, None),
                 None => format!("{}: nobody holds it or waits for it", args.path),
             };
             return output.result(&format!("\x1b[H\x1b[2J{text}\n\n(ctrl-c ends)"));
@@ -95,7 +95,7 @@ pub fn run(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8, Fai
         for (event, contender) in changes(before, now) {
             line(output, &args.path, event, contender)?;
         }
-        if now.is_none_or(|queue| queue.contenders.is_empty()) {
+        if now.is_none_or(|standing| standing.in_use().next().is_none()) {
             let value = json!({"event": "free", "path": args.path, "time_ms": time()});
             let text = format!("{} free", clock());
             output.result(&if output.json { value.to_string() } else { text })?;
@@ -108,8 +108,8 @@ pub fn run(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8, Fai
 pub fn observe(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8, Failure> {
     let mut known: Option<Option<String>> = None;
     follow(common, args, output, |_, now| {
-        let leader = now
-            .and_then(|queue| queue.holders().find(|contender| contender.kind == Kind::Candidate));
+        let leader =
+            now.and_then(|standing| standing.holders().find(|one| one.kind == Kind::Candidate));
         let path = leader.map(|leader| leader.path.clone());
         if known.as_ref() == Some(&path) {
             return Ok(());
@@ -128,10 +128,10 @@ pub fn observe(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8,
 
 /// The event of each contender that has changed.
 fn changes<'q>(
-    before: Option<&'q Queue>,
-    now: Option<&'q Queue>,
+    before: Option<&'q Standing>,
+    now: Option<&'q Standing>,
 ) -> Vec<(&'static str, &'q Contender)> {
-    let all = |queue: Option<&'q Queue>| queue.into_iter().flat_map(|queue| &queue.contenders);
+    let all = |standing: Option<&'q Standing>| standing.into_iter().flat_map(Standing::contenders);
     let old: HashMap<&str, &Contender> =
         all(before).map(|contender| (contender.path.as_str(), contender)).collect();
     let new: HashMap<&str, &Contender> =
@@ -143,7 +143,7 @@ fn changes<'q>(
             None if contender.holds => changes.push(("holds", contender)),
             None => changes.push(("waits", contender)),
             Some(before) if !before.holds && contender.holds => changes.push(("holds", contender)),
-            Some(before) if !before.is_asked_to_let_go() && contender.is_asked_to_let_go() => {
+            Some(before) if !before.is_asked && contender.is_asked => {
                 changes.push(("asked", contender));
             }
             Some(_) => {}

@@ -75,6 +75,8 @@ enum Id {
     Go,
     /// 32 hex digits before kazoo's mark.
     Kazoo,
+    /// Something else before kazoo's mark.
+    KazooLike,
     Other,
 }
 
@@ -121,7 +123,7 @@ pub fn is_hex(text: &str) -> bool {
 
 fn id(head: &str, is_kazoo: bool) -> Id {
     if is_kazoo {
-        return if is_hex(head) { Id::Kazoo } else { Id::Other };
+        return if is_hex(head) { Id::Kazoo } else { Id::KazooLike };
     }
     match head.strip_suffix('-').and_then(|head| head.strip_prefix("_c_")) {
         Some(id) if is_hex(id) => Id::Go,
@@ -136,6 +138,11 @@ pub fn is_uuid(text: &str) -> bool {
 }
 
 impl Name {
+    /// Whether kazoo waits for a node of this name, and Curator does not.
+    pub fn is_kazoos(self) -> bool {
+        matches!(self.id, Id::Kazoo | Id::KazooLike)
+    }
+
     /// The library that made a node of this name and with this data. zk-mutex writes the names of
     /// Curator or of kazoo, and its data is host and process id.
     pub fn client(&self, data: &[u8]) -> Client {
@@ -147,7 +154,7 @@ impl Name {
             Id::Curator => Client::Curator,
             Id::Kazoo => Client::Kazoo,
             Id::Go => Client::GoZookeeper,
-            Id::Other => Client::Unknown,
+            Id::KazooLike | Id::Other => Client::Unknown,
         }
     }
 }

@@ -7,6 +7,7 @@ use zk_mutex::ZkSession;
 use zk_mutex::zk_session::Stat;
 
 use super::names::{self, Client, Kind, REVOKE};
+use super::record::Record;
 use crate::exit::Failure;
 use crate::time::show;
 use crate::zk;
@@ -20,7 +21,11 @@ pub struct Contender {
     pub client: Client,
     pub sequence: i64,
     pub holds: bool,
+    /// The data of its node. If it was asked to let go, the request has replaced that data, and
+    /// this is the data before, where zk-lock has noted it; otherwise it is empty.
     pub data: Vec<u8>,
+    /// Somebody has asked it to let go.
+    pub is_asked: bool,
     pub stat: Stat,
 }
 
@@ -28,20 +33,69 @@ pub struct Contender {
 #[derive(Clone, Debug)]
 pub struct Queue {
     pub path: String,
-    pub kind: &'static str,
+    pub kind: LockKind,
     /// A semaphore's number of permits.
     pub permits: Option<u32>,
     /// The holders, and behind them the waiters, in their order.
     pub contenders: Vec<Contender>,
 }
 
-impl Queue {
-    /// Reads the lock at a path; `None` if no lock is there.
-    pub fn read(session: &ZkSession, path: &str) -> Result<Option<Queue>, Failure> {
+/// The kinds of locks that do not exclude each other. A mutex is a read/write lock whose contenders
+/// all write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    Mutex,
+    ReadWrite,
+    Election,
+    Semaphore,
+    Exclusive,
+}
+
+impl LockKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            LockKind::Mutex => "mutex",
+            LockKind::ReadWrite => "read/write",
+            LockKind::Election => "election",
+            LockKind::Semaphore => "semaphore",
+            LockKind::Exclusive => "exclusive",
+        }
+    }
+
+    pub fn with_article(self) -> String {
+        let article =
+            if matches!(self, LockKind::Election | LockKind::Exclusive) { "an" } else { "a" };
+        let noun =
+            if matches!(self, LockKind::ReadWrite | LockKind::Exclusive) { " lock" } else { "" };
+        format!("{article} {}{noun}", self.name())
+    }
+
+    /// Whether locks of the two kinds wait for each other.
+    pub fn excludes(self, other: LockKind) -> bool {
+        let queues = [LockKind::Mutex, LockKind::ReadWrite];
+        self == other || queues.contains(&self) && queues.contains(&other)
+    }
+}
+
+/// All that stands at one path. By mistake there may be locks of several kinds, which do not
+/// exclude each other.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    pub path: String,
+    /// A lock of each kind that has contenders. A semaphore is here without contenders too, if the
+    /// node has its number.
+    pub queues: Vec<Queue>,
+    /// The children that belong to none of these locks: other folders, or nodes of anybody.
+    pub others: Vec<String>,
+}
+
+impl Standing {
+    /// Reads what is at a path, behind a `sync`; `None` if there is no such node.
+    pub fn read(session: &ZkSession, path: &str) -> Result<Option<Standing>, Failure> {
         zk::catch_up(session)?;
         match zk::children(session, path)? {
             None => Ok(None),
-            Some(children) => Queue::of(session, path, &children),
+            Some(children) => Standing::of(session, path, &children),
         }
     }
 
@@ -50,32 +104,71 @@ impl Queue {
         session: &ZkSession,
         path: &str,
         children: &[String],
-    ) -> Result<Option<Queue>, Failure> {
-        if children.is_empty() {
-            return exclusive(session, path);
-        }
-        if children.iter().any(|child| child == "leases") {
-            return semaphore(session, path);
-        }
-        if children.iter().any(|child| names::is_hex(child)) {
-            return kazoo_semaphore(session, path, children);
-        }
-        let mut contenders = contenders(session, path, children)?;
-        if contenders.is_empty() {
-            return Ok(None);
-        }
-        mark_holders(&mut contenders);
-        let has = |kind| contenders.iter().any(|contender: &Contender| contender.kind == kind);
-        let kind = if has(Kind::Candidate) {
-            "election"
-        } else if has(Kind::Read) || has(Kind::Write) {
-            "read/write"
-        } else {
-            "mutex"
+    ) -> Result<Option<Standing>, Failure> {
+        let Some((data, stat)) = zk::data(session, path)? else { return Ok(None) };
+        let queue = |kind, permits, contenders: Vec<Contender>| Queue {
+            path: path.to_owned(),
+            kind,
+            permits,
+            contenders,
         };
-        Ok(Some(Queue { path: path.to_owned(), kind, permits: None, contenders }))
+        let mut queues = Vec::new();
+        let named = contenders(session, path, children)?;
+        let (candidates, mut locks): (Vec<Contender>, Vec<Contender>) =
+            named.into_iter().partition(|contender| contender.kind == Kind::Candidate);
+        if !locks.is_empty() {
+            mark_holders(&mut locks);
+            let is_shared = locks.iter().any(|one| matches!(one.kind, Kind::Read | Kind::Write));
+            let kind = if is_shared { LockKind::ReadWrite } else { LockKind::Mutex };
+            queues.push(queue(kind, None, locks));
+        }
+        if !candidates.is_empty() {
+            let mut candidates = candidates;
+            mark_holders(&mut candidates);
+            queues.push(queue(LockKind::Election, None, candidates));
+        }
+        let number = std::str::from_utf8(&data).ok().and_then(|text| text.trim().parse().ok());
+        let permits = permits(session, path, children, number)?;
+        if !permits.is_empty() || number.is_some() {
+            queues.push(queue(LockKind::Semaphore, number, permits));
+        }
+        // `zk-lock` is given the lock's path or, from `ls` of an earlier version, the node's.
+        let nodes = children.iter().filter(|child| *child == EXCLUSIVE);
+        for node in nodes.map(|child| zk::join(path, child)) {
+            queues.extend(
+                exclusive(session, &node)?.map(|one| queue(LockKind::Exclusive, None, vec![one])),
+            );
+        }
+        if children.is_empty() {
+            let own = exclusive_of(path, data, stat);
+            queues.extend(own.map(|one| queue(LockKind::Exclusive, None, vec![one])));
+        }
+        recall(session, path, &mut queues)?;
+        let is_part = |child: &String| {
+            queues.iter().any(|queue| {
+                queue.contenders.iter().any(|part| part.name == *child)
+                    || queue.kind == LockKind::Semaphore && SEMAPHORE.contains(&child.as_str())
+            })
+        };
+        let others = children.iter().filter(|child| !is_part(child)).cloned().collect();
+        Ok(Some(Standing { path: path.to_owned(), queues, others }))
     }
 
+    /// The locks that somebody holds or waits for.
+    pub fn in_use(&self) -> impl Iterator<Item = &Queue> {
+        self.queues.iter().filter(|queue| !queue.contenders.is_empty())
+    }
+
+    pub fn contenders(&self) -> impl Iterator<Item = &Contender> {
+        self.queues.iter().flat_map(|queue| &queue.contenders)
+    }
+
+    pub fn holders(&self) -> impl Iterator<Item = &Contender> {
+        self.contenders().filter(|contender| contender.holds)
+    }
+}
+
+impl Queue {
     pub fn holders(&self) -> impl Iterator<Item = &Contender> {
         self.contenders.iter().filter(|contender| contender.holds)
     }
@@ -88,14 +181,41 @@ impl Queue {
         let contenders: Vec<Value> = self.contenders.iter().map(Contender::json).collect();
         json!({
             "path": self.path,
-            "kind": self.kind,
+            "kind": self.kind.name(),
             "permits": self.permits,
-            "holders": self.holders().count(),
+            "holding": self.holders().count(),
             "waiting": self.waiting(),
             "contenders": contenders,
         })
     }
 }
+
+/// Gives the contenders that were asked to let go the data that they had before, as far as zk-lock
+/// has noted it.
+fn recall(session: &ZkSession, path: &str, queues: &mut [Queue]) -> Result<(), Failure> {
+    let contenders = queues.iter_mut().flat_map(|queue| &mut queue.contenders);
+    let mut asked = contenders.filter(|contender| contender.is_asked).peekable();
+    if asked.peek().is_none() {
+        return Ok(());
+    }
+    let record = Record::read(session, path)?;
+    for contender in asked {
+        let before = record.data_before(contender);
+        if let (Some(data), Some(name)) = (&before, names::parse(&contender.name)) {
+            contender.client = name.client(data);
+        }
+        contender.data = before.unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// The name of an exclusive lock's node, and the folders of a semaphore.
+const EXCLUSIVE: &str = "lock";
+pub const SEMAPHORE: [&str; 2] = ["leases", "locks"];
+
+/// Numbers above this carry no order, and no negative number does: ZooKeeper's counter may have
+/// stopped at its end, or gone on below zero. The nodes' czxids have the order then.
+const UNORDERED_ABOVE: i64 = (1 << 31) - (1 << 20);
 
 /// The contenders among these children, in the order of the queue. A node that goes meanwhile is
 /// left out.
@@ -115,86 +235,111 @@ fn contenders(
             client: name.client(&data),
             sequence: name.sequence,
             holds: false,
+            is_asked: data == REVOKE,
             data,
             stat,
         });
     }
-    all.sort_by_key(|contender| (contender.sequence, contender.stat.czxid));
+    // Numbers that carry order were given out before all others.
+    all.sort_by_key(|contender| {
+        let is_ordered = (0..=UNORDERED_ABOVE).contains(&contender.sequence);
+        (!is_ordered, if is_ordered { contender.sequence } else { 0 }, contender.stat.czxid)
+    });
     Ok(all)
 }
 
-/// The first contender holds, and so do all readers ahead of the first writer. The candidates of an
-/// election stand in a queue of their own.
+/// The first contender holds, and so do all readers ahead of the first writer.
 fn mark_holders(contenders: &mut [Contender]) {
     let mut readers_only = true;
-    for (i, contender) in
-        contenders.iter_mut().filter(|contender| contender.kind != Kind::Candidate).enumerate()
-    {
+    for (i, contender) in contenders.iter_mut().enumerate() {
         readers_only &= contender.kind == Kind::Read;
         contender.holds = i == 0 || readers_only;
     }
-    let leader = contenders.iter_mut().find(|contender| contender.kind == Kind::Candidate);
-    if let Some(leader) = leader {
-        leader.holds = true;
-    }
 }
 
-fn semaphore(session: &ZkSession, path: &str) -> Result<Option<Queue>, Failure> {
-    let (leases, locks) = (zk::join(path, "leases"), zk::join(path, "locks"));
-    let listed = zk::children(session, &leases)?.unwrap_or_default();
-    let mut all = contenders(session, &leases, &listed)?;
-    all.iter_mut().for_each(|contender| contender.holds = true);
-    let listed = zk::children(session, &locks)?.unwrap_or_default();
-    all.extend(contenders(session, &locks, &listed)?);
-    let number = zk::data(session, path)?
-        .and_then(|(data, _)| std::str::from_utf8(&data).ok()?.trim().parse().ok());
-    Ok(Some(Queue { path: path.to_owned(), kind: "semaphore", permits: number, contenders: all }))
-}
-
-/// A semaphore of kazoo's: its leases are nodes without a number, which are named by hex digits,
-/// and the number of leases stands in the folder. (The waiters stand in another folder.)
-fn kazoo_semaphore(
+/// The permits of a semaphore, and behind them the contenders that wait for some.
+///
+/// Each child of `leases` counts as a permit, whatever its name is, as it does for Curator and for
+/// zk-mutex. The permits of kazoo are nodes without a number in the semaphore's own folder, which
+/// are named by hex digits; only the semaphore's number in the folder says that they are permits.
+/// (kazoo's waiters stand in another folder.)
+fn permits(
     session: &ZkSession,
     path: &str,
     children: &[String],
-) -> Result<Option<Queue>, Failure> {
-    let number = zk::data(session, path)?
-        .and_then(|(data, _)| std::str::from_utf8(&data).ok()?.trim().parse().ok());
-    if number.is_none() {
-        return Ok(None);
-    }
+    number: Option<u32>,
+) -> Result<Vec<Contender>, Failure> {
     let mut all = Vec::new();
-    for child in children.iter().filter(|child| names::is_hex(child)) {
-        let path = zk::join(path, child);
-        let Some((data, stat)) = zk::data(session, &path)? else { continue };
-        let (kind, client, name) = (Kind::Permit, Client::Kazoo, child.clone());
-        all.push(Contender { path, name, kind, client, sequence: 0, holds: true, data, stat });
+    let mut add = |path: String, name: &str, client| -> Result<(), Failure> {
+        let Some((data, stat)) = zk::data(session, &path)? else { return Ok(()) };
+        let known = names::parse(name);
+        all.push(Contender {
+            path,
+            name: name.to_owned(),
+            kind: Kind::Permit,
+            client: known.map_or(client, |name| name.client(&data)),
+            sequence: known.map_or(0, |name| name.sequence),
+            holds: true,
+            is_asked: data == REVOKE,
+            data,
+            stat,
+        });
+        Ok(())
+    };
+    // The server deletes each of the two folders while it is empty.
+    let mut waiting = Vec::new();
+    let folders = SEMAPHORE.map(|folder| {
+        children.iter().find(|child| *child == folder).map(|child| zk::join(path, child))
+    });
+    let listed = |folder: &Option<String>| match folder {
+        Some(folder) => Ok(zk::children(session, folder)?.unwrap_or_default()),
+        None => Ok::<_, Failure>(Vec::new()),
+    };
+    let [leases, locks] = &folders;
+    let taken = listed(leases)?;
+    let is_permit =
+        |child: &String| names::parse(child).is_some_and(|name| name.kind == Kind::Permit);
+    // Without the number, folders of these names may be anybody's.
+    if number.is_some() || taken.iter().any(is_permit) {
+        for child in taken {
+            let folder = leases.as_deref().unwrap_or_default();
+            add(zk::join(folder, &child), &child, Client::Unknown)?;
+        }
+        let folder = locks.as_deref().unwrap_or_default();
+        waiting = contenders(session, folder, &listed(locks)?)?;
+    }
+    if number.is_some() {
+        for child in children.iter().filter(|child| names::is_hex(child)) {
+            add(zk::join(path, child), child, Client::Kazoo)?;
+        }
     }
     all.sort_by_key(|contender| contender.stat.czxid);
-    Ok(Some(Queue { path: path.to_owned(), kind: "semaphore", permits: number, contenders: all }))
+    all.append(&mut waiting);
+    Ok(all)
 }
 
-/// A lock that is the node itself: an ephemeral node whose data begins with a UUID on a line of its
-/// own, as zk-mutex writes it.
-fn exclusive(session: &ZkSession, path: &str) -> Result<Option<Queue>, Failure> {
-    let Some((data, stat)) = zk::data(session, path)? else { return Ok(None) };
-    let line = data.iter().position(|byte| *byte == b'\n');
-    let nonce = line.and_then(|end| std::str::from_utf8(&data[..end]).ok());
-    let (Some(end), true, true) = (line, stat.owner != 0, nonce.is_some_and(names::is_uuid)) else {
-        return Ok(None);
-    };
-    let holder = Contender {
+/// The holder of an exclusive lock, whose node this is.
+fn exclusive(session: &ZkSession, path: &str) -> Result<Option<Contender>, Failure> {
+    let read = zk::data(session, path)?;
+    Ok(read.and_then(|(data, stat)| exclusive_of(path, data, stat)))
+}
+
+/// The holder of an exclusive lock: its node is an ephemeral one whose data begins with a UUID on a
+/// line of its own, as zk-mutex writes it.
+fn exclusive_of(path: &str, data: Vec<u8>, stat: Stat) -> Option<Contender> {
+    let end = data.iter().position(|byte| *byte == b'\n')?;
+    let nonce = std::str::from_utf8(&data[..end]).ok()?;
+    (stat.owner != 0 && names::is_uuid(nonce)).then(|| Contender {
         path: path.to_owned(),
         name: path.rsplit('/').next().unwrap_or_default().to_owned(),
         kind: Kind::Exclusive,
         client: Client::ZkMutex,
         sequence: 0,
         holds: true,
+        is_asked: false,
         data: data[end + 1..].to_vec(),
         stat,
-    };
-    let contenders = vec![holder];
-    Ok(Some(Queue { path: path.to_owned(), kind: "exclusive", permits: None, contenders }))
+    })
 }
 
 impl Contender {
@@ -205,10 +350,6 @@ impl Contender {
         SystemTime::now().duration_since(created).unwrap_or_default()
     }
 
-    pub fn is_asked_to_let_go(&self) -> bool {
-        self.data == REVOKE
-    }
-
     pub fn session(&self) -> String {
         match self.stat.owner {
             0 => "-".to_owned(),
@@ -216,18 +357,18 @@ impl Contender {
         }
     }
 
-    /// Host and process, or the data as it is, on one line.
+    /// Host and process, or the data as it is, on one line; and whether it was asked to let go.
     pub fn place(&self) -> String {
-        if self.is_asked_to_let_go() {
-            return "(asked to let go)".to_owned();
-        }
-        if self.data.is_empty() {
-            return "-".to_owned();
-        }
         let text: String = String::from_utf8_lossy(&self.data).escape_debug().collect();
-        match text.char_indices().nth(60) {
+        let text = match text.char_indices().nth(60) {
             Some((end, _)) => format!("{}..", &text[..end]),
             None => text,
+        };
+        match (text.is_empty(), self.is_asked) {
+            (true, true) => "(asked to let go)".to_owned(),
+            (false, true) => format!("{text} (asked to let go)"),
+            (true, false) => "-".to_owned(),
+            (false, false) => text,
         }
     }
 
@@ -254,7 +395,7 @@ impl Contender {
             "pid": pid,
             "session": self.session(),
             "persistent": self.stat.owner == 0,
-            "asked_to_let_go": self.is_asked_to_let_go(),
+            "asked_to_let_go": self.is_asked,
             "created_ms": self.stat.ctime,
             "age_ms": u64::try_from(self.age().as_millis()).unwrap_or(u64::MAX),
             "czxid": format!("0x{:x}", self.stat.czxid),

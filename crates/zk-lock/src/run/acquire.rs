@@ -72,23 +72,29 @@ impl Locks {
         for path in &args.paths {
             let (lock, member) = match args.permits {
                 Some(permits) => {
-                    let of = match args.of {
-                        Some(of) => of,
-                        None => standing_permits(session, path)?,
-                    };
+                    let of = number_of_permits(session, path, args.of)?;
+                    if permits > of && of != 0 {
+                        return Err(Failure::usage(format!(
+                            "--permits {permits}: the semaphore {path} has {of}"
+                        )));
+                    }
                     let semaphore =
                         ZkSemaphore::builder(session, path, of).acl(acl.clone()).build()?;
                     let member = Member::permits(&semaphore, permits);
                     (Lock::Semaphore(semaphore), member)
                 }
                 None if args.read || args.write => {
-                    let lock = ZkRwLock::builder(session, path).acl(acl.clone()).build()?;
+                    let lock = ZkRwLock::builder(session, path)
+                        .acl(acl.clone())
+                        .layout(super::beside::layout(args))
+                        .build()?;
                     let member = if args.read { Member::read(&lock) } else { Member::write(&lock) };
                     (Lock::Shared(lock), member)
                 }
                 None => {
                     let builder: LockBuilder<ZkMutex> = ZkMutex::builder(session, path);
-                    let lock = builder.acl(acl.clone()).build()?;
+                    let layout = super::beside::layout(args);
+                    let lock = builder.acl(acl.clone()).layout(layout).build()?;
                     let member = Member::from(&lock);
                     (Lock::Mutex(lock), member)
                 }
@@ -165,20 +171,23 @@ fn report(session: &ZkSession, paths: &[String], locks: &[Lock], output: &Output
     }
 }
 
-/// The number of permits in the semaphore's node.
-fn standing_permits(session: &ZkSession, path: &str) -> Result<u32, Failure> {
+/// How many permits the semaphore has: the number in its node, or `of` if there is none. If there
+/// are both, they must agree: this is asked of all semaphores before any node is made. (0 is a
+/// pause.)
+fn number_of_permits(session: &ZkSession, path: &str, of: Option<u32>) -> Result<u32, Failure> {
     // An invalid path is reported before anything is read.
     ZkSemaphore::new(session, path, 1)?;
-    let none = || {
-        Failure::usage(format!(
+    let node = crate::zk::data(session, path)?;
+    let theirs: Option<u32> =
+        node.and_then(|(data, _)| std::str::from_utf8(&data).ok()?.trim().parse().ok());
+    match (theirs, of) {
+        (Some(theirs), Some(ours)) if theirs != ours && theirs != 0 => {
+            Err(Error::InconsistentPermits { path: path.to_owned(), ours, theirs }.into())
+        }
+        (Some(theirs), None) => Ok(theirs),
+        (_, Some(ours)) => Ok(ours),
+        (None, None) => Err(Failure::usage(format!(
             "the semaphore {path} has no number of permits yet: say how many it has with --of"
-        ))
-    };
-    match crate::zk::data(session, path)? {
-        Some((data, _)) => std::str::from_utf8(&data)
-            .ok()
-            .and_then(|text| text.trim().parse().ok())
-            .ok_or_else(none),
-        None => Err(none()),
+        ))),
     }
 }

@@ -4,16 +4,18 @@ use std::time::Instant;
 
 use serde_json::json;
 use zk_mutex::{
-    Error, Leadership, LossReason, LostSignal, Result, RevokeSignal, ZkCandidate, ZkElection,
-    ZkSession,
+    Error, Layout, Leadership, LossReason, LostSignal, Result, RevokeSignal, ZkCandidate,
+    ZkElection, ZkSession,
 };
 
 use super::acquire::WaitLimit;
+use super::beside;
 use super::hold::{self, Hold, end_of};
 use super::plan::{self, Plan};
 use super::signals::Signals;
 use crate::cli::{Common, ElectArgs};
 use crate::exit::Failure;
+use crate::nodes::queue::LockKind;
 use crate::output::Output;
 
 pub fn elect(common: &Common, args: &ElectArgs, output: &Output) -> Result<u8, Failure> {
@@ -25,6 +27,8 @@ pub fn elect(common: &Common, args: &ElectArgs, output: &Output) -> Result<u8, F
     let session = super::connect(common, &args.child, &wait_limit, &signals)?;
     plan.fit(&args.child, session.status().timeout)?;
     let election = ZkElection::builder(&session, &args.path).acl(acl).build()?;
+    let kind = LockKind::Election;
+    beside::check_path(&session, &args.path, kind, Layout::Curator, false, output)?;
     let candidate = election.join()?;
     let leadership = match candidate.wait_leader_with(wait_limit.wait(&signals)) {
         Ok(leadership) => leadership,
@@ -45,6 +49,7 @@ pub fn elect(common: &Common, args: &ElectArgs, output: &Output) -> Result<u8, F
     let term = Term { path: args.path.clone(), candidate, leadership };
     let code = super::hold_and_run(&session, &term, &plan, &args.command, &signals, output);
     super::release(Box::new(term), &session, output);
+    let _ = session.close();
     code
 }
 

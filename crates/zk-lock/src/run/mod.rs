@@ -12,10 +12,12 @@
 //! the grace takes, the group gets the signal, and at the end of the grace SIGKILL.
 
 mod acquire;
+mod beside;
 mod child;
 pub mod elect;
 mod guard;
 mod hold;
+mod memory;
 mod plan;
 pub mod signals;
 mod starter;
@@ -33,6 +35,7 @@ use zk_mutex::crossbeam_channel::{bounded, select};
 use self::acquire::Locks;
 use self::guard::Guard;
 use self::hold::Hold;
+use self::memory::Memory;
 use self::plan::Plan;
 use self::signals::Signals;
 use crate::cli::{ChildArgs, Common, RunArgs};
@@ -63,6 +66,7 @@ pub fn run(common: &Common, args: &RunArgs, output: &Output) -> Result<u8, Failu
     let session = connect(common, &args.child, &wait, &signals)?;
     plan.fit(&args.child, session.status().timeout)?;
     let locks = Locks::new(&session, common, args)?;
+    beside::check(&session, args, output)?;
     let hold = match locks.acquire(&wait, &signals, output) {
         Ok(Some(hold)) => hold,
         other => {
@@ -77,8 +81,16 @@ pub fn run(common: &Common, args: &RunArgs, output: &Output) -> Result<u8, Failu
             return Ok(args.conflict_exit_code);
         }
     };
+    let memory =
+        args.record.then(|| Memory::begin(&session, &args.paths, &hold.variables(&session)));
     let code = hold_and_run(&session, &hold, &plan, &args.command, &signals, output);
+    let lost = hold.lost_reason().map(|reason| reason.to_string());
     release(Box::new(hold), &session, output);
+    if let Some(memory) = memory {
+        let status = code.as_ref().map_or_else(|failure| failure.code, |code| *code);
+        memory.end(&session, status, lost.as_deref(), output);
+    }
+    let _ = session.close();
     code
 }
 
@@ -124,7 +136,6 @@ pub fn release(hold: Box<dyn Hold>, session: &ZkSession, output: &Output) {
         // There was a message about the loss when it happened.
         Err(_) => {}
     }
-    let _ = session.close();
 }
 
 /// Connects, and can be interrupted.
@@ -136,7 +147,10 @@ pub fn connect(
 ) -> Result<ZkSession, Failure> {
     let mut common = common.clone();
     common.connect_timeout = wait.bound(common.connect_timeout);
-    let config = connect::config(&common, child.session)?;
+    let mut config = connect::config(&common, child.session)?;
+    if !child.create_chroot {
+        config = config.require_chroot();
+    }
     let (tell, connected) = bounded(1);
     std::thread::Builder::new()
         .name("connect".into())

@@ -39,6 +39,13 @@ impl Plan {
         if args.permits == Some(0) {
             return Err(Failure::usage("--permits 0: take one permit at least"));
         }
+        if let (Some(permits), Some(of)) = (args.permits, args.of) {
+            if permits > of {
+                return Err(Failure::usage(format!(
+                    "--permits {permits} --of {of}: so many could never be taken at once"
+                )));
+            }
+        }
         let mut plan = Plan::of(&args.child)?;
         plan.min_hold = args.min_hold;
         plan.max_hold = args.max_hold;

@@ -146,7 +146,7 @@ fn show_tells_readers_writers_candidates_permits_and_watches() {
     assert_eq!(run(&server, &["show", "/hashes"]).code, 1);
     let nobody = run(&server, &["show", "/nowhere"]);
     assert_eq!(nobody.code, 1);
-    assert!(nobody.err.contains("nobody holds /nowhere"), "{nobody:?}");
+    assert!(nobody.err.contains("there is no node /nowhere"), "{nobody:?}");
 }
 
 #[test]

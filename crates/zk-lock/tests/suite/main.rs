@@ -2,9 +2,12 @@
 
 mod doctor;
 mod inspect;
+mod kinds;
+mod memory;
 mod run;
 mod run_faults;
 mod run_processes;
+mod slips;
 mod support;
 mod terminal;
 #[cfg(feature = "tls")]

@@ -1,0 +1,44 @@
+//! `zk-lock permits`: how many permits a semaphore has.
+
+use serde_json::json;
+use zk_mutex::ZkSemaphore;
+
+use super::show::nobody;
+use crate::cli::{Common, PermitsArgs};
+use crate::connect;
+use crate::exit::Failure;
+use crate::nodes::queue::{LockKind, Standing};
+use crate::output::Output;
+
+pub fn run(common: &Common, args: &PermitsArgs, output: &Output) -> Result<u8, Failure> {
+    let session = connect::session(common)?;
+    if let Some(number) = args.number {
+        // The number of the object counts only until it has seen that of the node.
+        let semaphore = ZkSemaphore::new(&session, &args.path, number.max(1))?;
+        semaphore.set_permits(number)?;
+    }
+    let Some(standing) = Standing::read(&session, &args.path)? else {
+        return nobody(&session, output, &args.path);
+    };
+    let semaphore = standing.queues.iter().find(|queue| queue.kind == LockKind::Semaphore);
+    let Some(semaphore) = semaphore else {
+        return Err(Failure::usage(format!("{} is no semaphore", args.path)));
+    };
+    let (taken, waiting) = (semaphore.holders().count(), semaphore.waiting());
+    if output.json {
+        let value = json!({
+            "path": args.path, "permits": semaphore.permits, "holding": taken, "waiting": waiting,
+        });
+        output.result(&value.to_string())?;
+        return Ok(0);
+    }
+    let number = match semaphore.permits {
+        Some(1) => "1 permit".to_owned(),
+        Some(number) => format!("{number} permits"),
+        None => "an unknown number of permits (its node does not say)".to_owned(),
+    };
+    let pause = if semaphore.permits == Some(0) { ", so it is paused" } else { "" };
+    let waits = if waiting == 1 { "waits" } else { "wait" };
+    output.result(&format!("{}: {number}{pause}, {taken} taken, {waiting} {waits}", args.path))?;
+    Ok(0)
+}
