@@ -263,6 +263,23 @@ mod tests {
         assert_eq!(all_holders(&permits), [permits[2], permits[0], permits[1]]);
     }
 
+    #[test]
+    fn a_contender_of_another_family_is_in_the_way_if_it_came_before() {
+        let all = ["config", "_c_x-latch-0000000007", "_c_y-latch-0000000009"];
+        let number = |own| stranger(&all, own, &never_pending).map(|name| name.sequence);
+        assert_eq!(number(Some(6)), None);
+        assert_eq!(number(Some(8)), Some(7));
+        assert_eq!(number(None), Some(7), "before our node is made");
+        // Numbers that carry no order do not say which came first.
+        assert_eq!(number(Some(-5)), Some(7));
+        let wrapped = ["_c_x-latch--2147483648"];
+        assert!(stranger(&wrapped, Some(3), &never_pending).is_some());
+        let id = new_id(Layout::Curator);
+        let ours = format!("{}0000000001", prefix(Layout::Curator, Kind::Latch, &id));
+        let is_pending = |seen: &str| seen == id;
+        assert_eq!(stranger(&[&ours], None, &is_pending), None, "it is about to go");
+    }
+
     fn child(layout: Layout, kind: Kind, sequence: i64) -> String {
         format!("{}{sequence:010}", prefix(layout, kind, &new_id(layout)))
     }

@@ -60,7 +60,7 @@ fn assert_refused<T>(outcome: Result<T>, node: &str) {
     assert!(!error.is_transient() && !error.is_contended(), "{error:?}");
 }
 
-fn a_lock_at_an_elections_path_is_refused_and_leaves_nothing() {
+fn a_lock_where_an_election_stands_is_refused_and_leaves_nothing() {
     let mut folder = Folder::new();
     let node = folder.stands("latch-");
     let session = session(&folder.at);
@@ -80,7 +80,7 @@ fn a_lock_at_an_elections_path_is_refused_and_leaves_nothing() {
     assert_eq!(folder.raw.get_data(&path).unwrap().0, b"", "no number was written");
 }
 
-fn a_candidate_and_a_semaphore_at_a_mutexs_path_are_refused() {
+fn a_candidate_and_a_semaphore_where_a_mutex_stands_are_refused() {
     let mut folder = Folder::new();
     let node = folder.stands("lock-");
     let session = session(&folder.at);
@@ -110,7 +110,7 @@ fn a_semaphore_that_meets_a_mutex_later_takes_no_permit_beside_it() {
     drop(semaphore.acquire().unwrap());
 }
 
-fn a_mutex_at_a_semaphores_path_is_refused_while_permits_are_taken() {
+fn a_mutex_where_a_semaphore_stands_is_refused_while_permits_are_taken() {
     let mut folder = Folder::new();
     folder.semaphore_folders();
     let permit = folder.stands("leases/lease-");
@@ -155,25 +155,31 @@ fn an_exclusive_lock_and_a_mutex_refuse_each_other() {
 /// Somebody's mistake does not cost the users of a lock their path.
 fn a_lock_is_not_disturbed_by_a_candidate_that_comes_later() {
     let mut folder = Folder::new();
-    let sessions = [session(&folder.at), session(&folder.at)];
-    let mutexes = sessions.each_ref().map(|session| ZkMutex::new(session, PATH).unwrap());
-    let guard = mutexes[0].lock().unwrap();
+    let sessions = [(); 3].map(|()| session(&folder.at));
+    let [first, second, third] =
+        sessions.each_ref().map(|session| ZkMutex::new(session, PATH).unwrap());
+    let guard = first.lock().unwrap();
     thread::scope(|scope| {
-        let waiter = spawn_waiting(scope, || mutexes[1].lock().unwrap().unlock());
+        let next = spawn_waiting(scope, || second.lock().unwrap().unlock());
         until_queue(&folder.at, PATH, 2);
+        // Two are ahead of this one, so it lists the queue again when the second has gone.
+        let last = spawn_waiting(scope, || third.lock().unwrap().unlock());
+        until_queue(&folder.at, PATH, 3);
         let late = folder.stands("latch-");
         guard.unlock().unwrap();
-        waiter.join().unwrap().unwrap();
+        for waiter in [next, last] {
+            waiter.join().unwrap().unwrap();
+        }
         folder.raw.delete(&late).unwrap();
     });
     assert_eq!(queue(&folder.at, PATH), [""; 0]);
 }
 
 scenarios![
-    a_lock_at_an_elections_path_is_refused_and_leaves_nothing,
-    a_candidate_and_a_semaphore_at_a_mutexs_path_are_refused,
+    a_lock_where_an_election_stands_is_refused_and_leaves_nothing,
+    a_candidate_and_a_semaphore_where_a_mutex_stands_are_refused,
     a_semaphore_that_meets_a_mutex_later_takes_no_permit_beside_it,
-    a_mutex_at_a_semaphores_path_is_refused_while_permits_are_taken,
+    a_mutex_where_a_semaphore_stands_is_refused_while_permits_are_taken,
     an_exclusive_lock_and_a_mutex_refuse_each_other,
     a_lock_is_not_disturbed_by_a_candidate_that_comes_later,
 ];

@@ -39,6 +39,11 @@ impl WaitLimit {
         }
     }
 
+    /// When the wait ends; `None` if it has no end, or lasts for one try.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.timeout.filter(|timeout| !timeout.is_zero()).map(|timeout| self.started + timeout)
+    }
+
     pub fn wait(&self, signals: &Signals) -> Wait {
         let wait = match self.timeout {
             None => Wait::forever(),

@@ -28,7 +28,10 @@ pub fn elect(common: &Common, args: &ElectArgs, output: &Output) -> Result<u8, F
     plan.fit(&args.child, session.status().timeout)?;
     let election = ZkElection::builder(&session, &args.path).acl(acl).build()?;
     let kind = LockKind::Election;
-    beside::check_path(&session, &args.path, kind, Layout::Curator, false, output)?;
+    let (asking, path, told) = (session.clone(), args.path.clone(), output.clone());
+    super::in_time(wait_limit.deadline(), &signals, move || {
+        beside::check_path(&asking, &path, kind, Layout::Curator, false, &told)
+    })?;
     let candidate = election.join()?;
     let leadership = match candidate.wait_leader_with(wait_limit.wait(&signals)) {
         Ok(leadership) => leadership,

@@ -30,7 +30,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use zk_mutex::ZkSession;
-use zk_mutex::crossbeam_channel::{bounded, select};
+use zk_mutex::crossbeam_channel::{at, bounded, never, select};
 
 use self::acquire::Locks;
 use self::guard::Guard;
@@ -40,7 +40,7 @@ use self::plan::Plan;
 use self::signals::Signals;
 use crate::cli::{ChildArgs, Common, RunArgs};
 use crate::connect;
-use crate::exit::Failure;
+use crate::exit::{Failure, UNREACHABLE};
 use crate::output::Output;
 use crate::time::show;
 
@@ -65,8 +65,15 @@ pub fn run(common: &Common, args: &RunArgs, output: &Output) -> Result<u8, Failu
     let wait = acquire::WaitLimit::new(started, args.try_once, args.timeout);
     let session = connect(common, &args.child, &wait, &signals)?;
     plan.fit(&args.child, session.status().timeout)?;
-    let locks = Locks::new(&session, common, args)?;
-    beside::check(&session, args, output)?;
+    let locks = {
+        let (session, common, args, output) =
+            (session.clone(), common.clone(), args.clone(), output.clone());
+        in_time(wait.deadline(), &signals, move || {
+            let locks = Locks::new(&session, &common, &args)?;
+            beside::check(&session, &args, &output)?;
+            Ok(locks)
+        })?
+    };
     let hold = match locks.acquire(&wait, &signals, output) {
         Ok(Some(hold)) => hold,
         other => {
@@ -151,20 +158,35 @@ pub fn connect(
     if !child.create_chroot {
         config = config.require_chroot();
     }
-    let (tell, connected) = bounded(1);
+    // It has a limit of its own, and then says what each host answers.
+    in_time(None, signals, move || Ok(ZkSession::connect(config)?))
+}
+
+/// Does work that waits for servers. A signal ends the wait, and so does `until`; nothing is held
+/// or queued by then.
+pub fn in_time<T: Send + 'static>(
+    until: Option<Instant>,
+    signals: &Signals,
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let (tell, done) = bounded(1);
     std::thread::Builder::new()
-        .name("connect".into())
-        .spawn(move || tell.send(ZkSession::connect(config)))
+        .name("ask".into())
+        .spawn(move || tell.send(work()))
         .map_err(|e| Failure::system(format!("no thread: {e}")))?;
+    let end = until.map_or_else(never, at);
     loop {
         select! {
-            recv(connected) -> session => match session {
-                Ok(session) => return Ok(session?),
-                Err(_) => return Err(Failure::system("the connecting thread failed")),
-            },
+            recv(done) -> outcome => return outcome.unwrap_or_else(|_| {
+                Err(Failure::system("a thread that asks the servers failed"))
+            }),
             recv(signals.events) -> _ => if let Some(signal) = signals.ending() {
-                // Nothing is held, and nothing is queued.
                 return Err(Failure::signalled(signal));
+            },
+            recv(end) -> _ => {
+                let text = "the time of --timeout ended before a server had answered; it is \
+                            unknown who holds the lock";
+                return Err(Failure::new(UNREACHABLE, "unreachable", text));
             },
         }
     }

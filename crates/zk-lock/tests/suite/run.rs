@@ -296,6 +296,26 @@ fn somebody_who_waits_is_told_for_whom() {
     assert_eq!(holder.end().code, 0);
 }
 
+/// Before `run` queues, it asks what stands at the path. No server answers that question.
+#[test]
+fn the_time_of_a_wait_and_a_signal_end_the_look_at_the_path() {
+    // A request waits for a sixth of the session timeout for its answer.
+    let long = std::time::Duration::from_secs(600);
+    let server = TestServer::builder().max_session_timeout(long).start().expect("a server");
+    let unanswered = server.hold_requests(Op::GetChildren.on(LOCK));
+    let ended =
+        run(&server, &["run", "--session", "600s", "--timeout", "300ms", LOCK, "--", "true"]);
+    assert_eq!(ended.code, 69, "{ended:?}");
+    assert!(ended.err.contains("the time of --timeout ended"), "{ended:?}");
+    server.clear_log();
+    let asking =
+        Running::start(zk_lock(&server, &["run", "--session", "600s", LOCK, "--", "true"]));
+    assert!(unanswered.wait(LIMIT));
+    asking.signal(Signal::TERM);
+    assert_eq!(asking.end().code, 143);
+    drop(unanswered);
+}
+
 #[test]
 fn json_lines_tell_what_happens() {
     let server = server();
