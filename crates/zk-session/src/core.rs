@@ -104,6 +104,8 @@ struct CoreState {
     down_since: Option<Instant>,
     /// The last session was lost because the server refused the credentials.
     refused: bool,
+    /// Why no connection can be tried: this machine gave no thread, or no descriptor.
+    lacks: Option<String>,
     stats: SessionStats,
     subscribers: Subscribers,
 }
@@ -146,6 +148,7 @@ impl Core {
                 generations: 0,
                 down_since: Some(Instant::now()),
                 refused: false,
+                lacks: None,
                 stats: SessionStats::default(),
                 subscribers: Subscribers::default(),
             }),
@@ -426,8 +429,10 @@ impl Core {
     /// Why each host of the connect string gave no session, as far as it is known.
     pub fn failures(&self) -> Vec<HostFailure> {
         let known = self.generation().map(|generation| generation.failures()).unwrap_or_default();
+        let lacks = self.state.lock().lacks.clone();
+        let unknown = lacks.unwrap_or_else(|| "no answer yet".into());
         let failure = |host: String| HostFailure {
-            reason: known.get(&host).cloned().unwrap_or_else(|| "no answer yet".into()),
+            reason: known.get(&host).unwrap_or(&unknown).clone(),
             host,
         };
         self.ensemble.hosts.iter().map(|host| failure(host.to_string())).collect()
@@ -494,9 +499,9 @@ impl Core {
                 start_at = match self.start_generation() {
                     Ok(()) => None,
                     Err(reason) => {
-                        error!(
-                            "no session can be made, this machine gave no {reason}; trying again"
-                        );
+                        let lacks = format!("this machine gave no {reason}");
+                        error!("no session can be made, {lacks}; trying again");
+                        self.state.lock().lacks = Some(lacks);
                         failures += 1;
                         Some(Instant::now() + self.config.retry_policy.pause(failures))
                     }
@@ -653,6 +658,7 @@ impl Core {
             return Ok(());
         }
         state.current = Some(generation);
+        state.lacks = None;
         Ok(())
     }
 }
