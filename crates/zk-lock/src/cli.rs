@@ -1,22 +1,19 @@
 //! The arguments.
 
 use std::ffi::OsString;
-use std::io::Write;
-#[cfg(feature = "tls")]
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
-use crate::exit::Failure;
 use crate::run::signals;
 use crate::{paths, time};
 
 /// Locks over ZooKeeper for scripts, cron jobs and operators.
 #[derive(Debug, Parser)]
 #[command(name = "zk-lock", version, max_term_width = 100, arg_required_else_help = true)]
-#[command(after_long_help = EXIT_STATUS)]
+#[command(after_long_help = exit_status())]
 pub struct Cli {
     #[command(flatten)]
     pub common: Common,
@@ -24,19 +21,52 @@ pub struct Cli {
     pub command: Command,
 }
 
-const EXIT_STATUS: &str = "Exit status:
-    0    done; of `run` and `elect`, the status of the command
-    1    nobody holds the lock, or there is no such node; `doctor` found a fault
-  128+n  the command, or zk-lock while it waited, was ended by the signal n
-  123    the lock was lost, or was about to be, and the command was ended
-  124    others held the lock (--try, --timeout); -E sets another status
-  126    the command cannot be run
-  127    the command was not found
-   64    the command line is wrong
-   69    no ZooKeeper server can be reached, or none answers
-   70    a server gave an answer that zk-lock does not expect
-   71    this machine gives no process, thread or file
-   77    the server refuses the credentials, or an ACL does not allow it";
+impl Cli {
+    /// Reads the arguments, and the environment where it has a variable for an option. An option
+    /// that neither of them has gets the value that `settings` has for its name.
+    pub fn read(settings: &[Setting]) -> Result<Cli, clap::Error> {
+        let mut command = Cli::command().mut_args(|arg| {
+            // A variable without a value is no variable, as in other programs.
+            let is_empty = arg.get_env().and_then(std::env::var_os).is_some_and(|v| v.is_empty());
+            if is_empty { arg.env(None) } else { arg }
+        });
+        for Setting { name, values } in settings {
+            let id = name.replace('-', "_");
+            command = command.mut_arg(id, |arg| arg.default_values(values));
+        }
+        let mut matches = command.try_get_matches()?;
+        Cli::from_arg_matches_mut(&mut matches)
+    }
+}
+
+/// An option of all commands in a file: its long name, and its values.
+#[derive(Debug)]
+pub struct Setting {
+    pub name: String,
+    pub values: Vec<String>,
+}
+
+/// The exit statuses and their meanings, for `--help` and the man pages.
+pub const STATUSES: [(&str, &str); 12] = [
+    ("0", "done; of `run` and `elect`, the status of the command"),
+    ("1", "nobody holds the lock, or there is no such node; `doctor` found a fault"),
+    ("128+n", "the command, or zk-lock while it waited, was ended by the signal n"),
+    ("123", "the lock was lost, or was about to be, and the command was ended"),
+    ("124", "others held the lock (--try, --timeout); -E sets another status"),
+    ("126", "the command cannot be run"),
+    ("127", "the command was not found"),
+    ("64", "the command line is wrong, or a variable or a file that it takes options from"),
+    ("69", "no ZooKeeper server can be reached, or none answers"),
+    ("70", "a server gave an answer that zk-lock does not expect"),
+    ("71", "this machine gives no process, thread or file"),
+    ("77", "the server refuses the credentials, or an ACL does not allow it"),
+];
+
+fn exit_status() -> String {
+    let line = |(status, meaning): &(&str, &str)| format!("  {status:>5}  {meaning}\n");
+    let lines: String = STATUSES.iter().map(line).collect();
+    format!("Exit status:\n{}", lines.trim_end())
+}
 
 /// What all commands take.
 #[derive(Args, Clone, Debug)]
@@ -56,16 +86,25 @@ pub struct Common {
     ///
     /// A value with a '/' is a file, any other the name of an environment variable:
     /// digest:/etc/zk.secret or digest:ZK_SECRET. For the scheme digest it holds USER:PASSWORD.
-    #[arg(long, global = true, value_parser = credentials)]
-    #[arg(value_name = "SCHEME:FILE|SCHEME:VARIABLE")]
+    /// Several are separated by commas. The credentials themselves never stand here: every user of
+    /// the host could read them.
+    #[arg(long, global = true, env = "ZK_AUTH", hide_env_values = true, value_delimiter = ',')]
+    #[arg(value_parser = credentials, value_name = "SCHEME:FILE|SCHEME:VARIABLE")]
     pub auth: Vec<Credentials>,
     #[cfg(feature = "tls")]
     #[command(flatten)]
     pub tls: TlsArgs,
     /// How long to try to reach a server
-    #[arg(long, global = true, value_parser = time::parse)]
-    #[arg(value_name = "DURATION", default_value = "10s")]
+    #[arg(long, global = true, env = "ZK_CONNECT_TIMEOUT", hide_env_values = true)]
+    #[arg(value_name = "DURATION", default_value = "10s", value_parser = time::parse)]
     pub connect_timeout: Duration,
+    /// A file with the settings above, where neither options nor variables have them [default:
+    /// $XDG_CONFIG_HOME/zk-lock.toml or, without one, /etc/zk-lock.toml]
+    ///
+    /// It is TOML, and its keys are the names of the options: connect = "zk1:2181,zk2:2181"
+    #[arg(long, global = true, env = "ZK_LOCK_CONFIG", hide_env_values = true)]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
     /// JSON: results on stdout, and what happens on the way on stderr, one object a line
     #[arg(long, global = true)]
     pub json: bool,
@@ -83,13 +122,16 @@ pub struct Common {
 #[command(next_help_heading = "Options of all commands")]
 pub struct TlsArgs {
     /// Connect over TLS, to servers whose certificate is signed by a CA of this file
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, env = "ZK_TLS_CA", hide_env_values = true)]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub tls_ca: Option<PathBuf>,
     /// The certificate for servers that ask for one; it goes with --tls-key
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, env = "ZK_TLS_CERT", hide_env_values = true)]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub tls_cert: Option<PathBuf>,
     /// The private key of that certificate, without a password
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, env = "ZK_TLS_KEY", hide_env_values = true)]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub tls_key: Option<PathBuf>,
 }
 
@@ -132,12 +174,15 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Measure locking and unlocking against your ensemble
     Bench(BenchArgs),
-    /// Print the man page
-    #[command(hide = true)]
-    Man,
+    /// Print the man page of the program, or of one command
+    Man(ManArgs),
     /// Print the completions of a shell
-    #[command(hide = true)]
-    Completions { shell: Shell },
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the JSON schema of the lines that --json gives
+    Schema,
 }
 
 /// How a command is run under a lock.
@@ -332,6 +377,17 @@ pub struct DoctorArgs {
 }
 
 #[derive(Args, Clone, Debug)]
+pub struct ManArgs {
+    /// The command
+    #[arg(value_name = "COMMAND")]
+    pub command: Option<String>,
+    /// Write all pages into this directory instead: zk-lock.1, zk-lock-run.1 and so on
+    #[arg(long, value_name = "DIRECTORY", value_hint = ValueHint::DirPath)]
+    #[arg(conflicts_with = "command")]
+    pub to: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
     /// The lock to measure with; no program should use it
     #[arg(value_name = "PATH", default_value = "/zk-lock-bench", value_parser = paths::lock)]
@@ -344,7 +400,8 @@ pub struct BenchArgs {
     pub sessions: u16,
 }
 
-fn credentials(text: &str) -> Result<Credentials, String> {
+/// Reads where credentials stand.
+pub fn credentials(text: &str) -> Result<Credentials, String> {
     match text.split_once(':') {
         Some((scheme, place)) if !scheme.is_empty() && !place.is_empty() => {
             let is_file = place.contains('/');
@@ -357,36 +414,6 @@ fn credentials(text: &str) -> Result<Credentials, String> {
                 .to_owned())
         }
     }
-}
-
-/// One page with all commands.
-pub fn print_man() -> Result<u8, Failure> {
-    let mut page = Vec::new();
-    let failed = |e: std::io::Error| Failure::system(format!("the man page: {e}"));
-    let mut all = Cli::command();
-    all.build();
-    clap_mangen::Man::new(all.clone()).render(&mut page).map_err(failed)?;
-    for command in all.get_subcommands().filter(|command| !command.is_hide_set()) {
-        if command.get_name() == "help" {
-            continue;
-        }
-        let man = clap_mangen::Man::new(command.clone());
-        writeln!(page, ".SH \"ZK-LOCK {}\"", command.get_name().to_uppercase()).map_err(failed)?;
-        man.render_synopsis_section(&mut page).map_err(failed)?;
-        man.render_description_section(&mut page).map_err(failed)?;
-        man.render_options_section(&mut page).map_err(failed)?;
-    }
-    std::io::stdout().write_all(&page).map_err(failed)?;
-    Ok(0)
-}
-
-pub fn print_completions(shell: Shell) -> Result<u8, Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "zk-lock", &mut script);
-    std::io::stdout()
-        .write_all(&script)
-        .map_err(|e| Failure::system(format!("the completions: {e}")))?;
-    Ok(0)
 }
 
 #[cfg(test)]

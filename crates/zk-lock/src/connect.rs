@@ -9,14 +9,14 @@ use zk_mutex::{Config, ZkSession};
 #[cfg(feature = "tls")]
 use crate::cli::TlsArgs;
 use crate::cli::{Common, Credentials, Source};
-use crate::exit::Failure;
+use crate::exit::{Failure, lacks_resources};
 
 /// A session's settings; nothing is sent yet.
 pub fn config(common: &Common, session: Duration) -> Result<Config, Failure> {
     let Some(connect) = common.connect.as_deref().filter(|text| !text.is_empty()) else {
         return Err(Failure::usage(
-            "say where ZooKeeper is: --connect zk1:2181,zk2:2181 or the environment variable \
-             ZK_CONNECT",
+            "say where ZooKeeper is: --connect zk1:2181,zk2:2181, the environment variable \
+             ZK_CONNECT, or connect = \"zk1:2181,zk2:2181\" in zk-lock.toml",
         ));
     };
     let mut config =
@@ -68,11 +68,18 @@ pub fn session(common: &Common) -> Result<ZkSession, Failure> {
 /// Reads the secret. It is in no argument, because every user of the host can read the arguments.
 fn read(credentials: &Credentials) -> Result<Vec<u8>, Failure> {
     let Credentials { scheme, source } = credentials;
+    check_scheme(scheme)?;
     let (mut secret, place) = match source {
         Source::File(path) => {
-            let secret = std::fs::read(path)
-                .map_err(|e| Failure::usage(format!("--auth {scheme}: {path}: {e}")))?;
+            let secret = std::fs::read(path).map_err(|e| {
+                let text = format!("--auth {scheme}: {path}: {e}");
+                if lacks_resources(&text) { Failure::system(text) } else { Failure::usage(text) }
+            })?;
             (secret, format!("the file {path}"))
+        }
+        // Somebody may have written a password here, which must not get into a log.
+        Source::Env(name) if !is_variable(name) => {
+            return Err(Failure::usage(format!("--auth {scheme}: {NO_CREDENTIALS_HERE}")));
         }
         Source::Env(name) => {
             let secret = std::env::var(name).map_err(|_| {
@@ -93,4 +100,26 @@ fn read(credentials: &Credentials) -> Result<Vec<u8>, Failure> {
         )));
     }
     Ok(secret)
+}
+
+pub const NO_CREDENTIALS_HERE: &str = "behind the scheme stands a file, with a '/' in it, or the \
+    name of an environment variable, and never the credentials themselves";
+
+/// Refuses the schemes that clients do not state with `addAuth`, before a server does so with less
+/// to say. Servers may have others, by plugins.
+fn check_scheme(scheme: &str) -> Result<(), Failure> {
+    let instead = match scheme.to_ascii_lowercase().as_str() {
+        "sasl" | "kerberos" | "gssapi" => {
+            "zk-lock has no SASL: give it credentials of the scheme digest, or a certificate \
+             (--tls-cert)"
+        }
+        "x509" => "this identity comes with a certificate: give --tls-cert and --tls-key",
+        _ => return Ok(()),
+    };
+    Err(Failure::usage(format!("--auth {scheme}: {instead}")))
+}
+
+pub fn is_variable(name: &str) -> bool {
+    name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && !name.starts_with(|c: char| c.is_ascii_digit())
 }

@@ -1,10 +1,11 @@
 //! Exit statuses, and the status of each error.
 
+use rustix::io::Errno;
 use zk_mutex::{Cause, Error};
 
 /// There was nothing to do, or a check failed.
 pub const NOTHING: u8 = 1;
-/// `sysexits.h`: the command line is wrong.
+/// `sysexits.h`: the command line is wrong, or a variable or a file in its place.
 pub const USAGE: u8 = 64;
 /// `sysexits.h`: no ZooKeeper server could be reached, or none gave an answer.
 pub const UNREACHABLE: u8 = 69;
@@ -66,11 +67,15 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let (code, kind) = classify(&error);
         let message = match &error {
+            Error::Connect { .. } if code == SYSTEM => {
+                format!("{error}. See the limits of this process: ulimit -n, ulimit -u")
+            }
             Error::Connect { .. } => format!(
                 "{error}. Check --connect (or ZK_CONNECT), and that this host may reach the servers"
             ),
-            Error::Auth { .. } => "the servers refuse the credentials; check --auth, and that the \
-                 server knows its scheme"
+            Error::Auth { .. } => "the servers refuse the credentials of --auth: these are wrong, \
+                 or the servers do not know their scheme. zk-lock has the schemes digest, and x509 \
+                 (with --tls-cert), and those that servers add by a plugin; it has no SASL"
                 .to_owned(),
             Error::NoAuth { op, path, permission } => {
                 let above = if matches!(*permission, "CREATE" | "DELETE") {
@@ -93,20 +98,52 @@ impl From<Error> for Failure {
                     .to_owned()
             }
             Error::WouldDeadlock { path, .. } => format!("{path} is given twice; give it once"),
+            Error::InvalidConfig { what, reason } => format!("{}: {reason}", option_of(what)),
             _ => error.to_string(),
         };
-        Failure { code, kind, message }
+        Failure { code, kind, message: in_options(&message) }
     }
+}
+
+/// The library's advice names what a program calls; these are the options that do the same.
+const OPTIONS: [(&str, &str); 6] = [
+    ("TlsConfig::client_certificate()", "--tls-cert and --tls-key"),
+    ("connect with the builder's tls()", "connect with --tls-ca"),
+    ("(the builder's tls())", "(--tls-ca)"),
+    ("given to auth()", "given with --auth"),
+    ("give auth() credentials", "give --auth credentials"),
+    ("check auth()", "check --auth"),
+];
+
+/// The options for a setting of the library.
+fn option_of(setting: &str) -> &str {
+    match setting {
+        "auth" => "--auth",
+        "connect string" => "--connect",
+        "connect_timeout" => "--connect-timeout",
+        "session_timeout" => "--session",
+        "tls" => "--tls-ca, --tls-cert, --tls-key",
+        other => other,
+    }
+}
+
+/// A message of the library, in the words of the command line.
+pub fn in_options(message: &str) -> String {
+    OPTIONS.iter().fold(message.to_owned(), |text, (call, option)| text.replace(call, option))
 }
 
 fn classify(error: &Error) -> (u8, &'static str) {
     match error {
+        Error::InvalidConfig { reason, .. } if lacks_resources(reason) => (SYSTEM, "system"),
         Error::InvalidPath { .. }
         | Error::InvalidConfig { .. }
         | Error::WouldDeadlock { .. }
         | Error::InconsistentPermits { .. } => (USAGE, "usage"),
         Error::WouldBlock { .. } | Error::TimedOut { .. } => (NOTHING, "not_obtained"),
         Error::Unavailable { cause: Cause::Resources(_), .. } => (SYSTEM, "system"),
+        Error::Connect { hosts, .. } if hosts.iter().any(|host| lacks_resources(&host.reason)) => {
+            (SYSTEM, "system")
+        }
         Error::Connect { .. } | Error::Unavailable { .. } => (UNREACHABLE, "unreachable"),
         Error::Auth { .. } | Error::NoAuth { .. } => (DENIED, "denied"),
         Error::Lost { .. } => (LOST, "lost"),
@@ -114,4 +151,10 @@ fn classify(error: &Error) -> (u8, &'static str) {
         error if error.is_transient() => (UNREACHABLE, "unreachable"),
         _ => (SOFTWARE, "server"),
     }
+}
+
+/// Whether this is the error of a machine that gives no descriptor, thread or memory.
+pub fn lacks_resources(reason: &str) -> bool {
+    let numbers = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::AGAIN];
+    numbers.iter().any(|number| reason.contains(&format!("(os error {})", number.raw_os_error())))
 }

@@ -44,7 +44,7 @@ pub fn run(common: &Common, args: &BenchArgs, output: &Output) -> Result<u8, Fai
     ];
     if output.json {
         for part in &parts {
-            let value = json!({
+            let fields = json!({
                 "part": part.name,
                 "cycles": part.cycles.len(),
                 "seconds": part.took.as_secs_f64(),
@@ -53,7 +53,7 @@ pub fn run(common: &Common, args: &BenchArgs, output: &Output) -> Result<u8, Fai
                 "p99_us": part.percentile(99).as_micros(),
                 "max_us": part.percentile(100).as_micros(),
             });
-            output.result(&value.to_string())?;
+            output.report("measured", fields, "")?;
         }
         return Ok(0);
     }

@@ -692,8 +692,8 @@ fn report(findings: &Findings, output: &Output) -> Result<u8, Failure> {
     for Finding { check, level, text, advice } in &findings.0 {
         if output.json {
             let level = level.name().to_lowercase();
-            let value = json!({"check": check, "level": level, "text": text, "advice": advice});
-            output.result(&value.to_string())?;
+            let fields = json!({"check": check, "level": level, "text": text, "advice": advice});
+            output.report("finding", fields, "")?;
             continue;
         }
         output.result(&format!("{:<8} {check:<11} {text}", level.name()))?;

@@ -51,6 +51,7 @@ pub fn run(common: &Common, args: &ForgetArgs, output: &Output) -> Result<u8, Fa
         && !confirmed(
             &format!("forget deletes {what}"),
             &format!("{what}. Its next user makes it again."),
+            output,
         )?
     {
         output.warn("kept", "nothing was deleted", json!({}));
@@ -65,8 +66,7 @@ pub fn run(common: &Common, args: &ForgetArgs, output: &Output) -> Result<u8, Fa
         return Ok(NOTHING);
     }
     Record::forget(&session, path)?;
-    let value = json!({"event": "forgotten", "path": path});
-    output.result(&if output.json { value.to_string() } else { format!("deleted {what}") })?;
+    output.report("forgotten", json!({"path": path}), &format!("deleted {what}"))?;
     Ok(0)
 }
 

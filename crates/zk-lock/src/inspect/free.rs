@@ -3,14 +3,15 @@
 use std::io::{BufRead, IsTerminal, Write};
 
 use serde_json::json;
-use zk_mutex::ZkSession;
 
+use super::servers::ServerAnswers;
 use super::show::nobody;
 use crate::cli::{BreakArgs, Common, RevokeArgs};
 use crate::exit::{Failure, NOTHING};
 use crate::nodes::queue::{Contender, Standing};
 use crate::nodes::record::Record;
-use crate::output::Output;
+use crate::output::{Output, lines};
+use crate::time::show;
 use crate::{connect, zk};
 
 /// Asks the holders, or one contender, to let go.
@@ -41,8 +42,7 @@ pub fn revoke(common: &Common, args: &RevokeArgs, output: &Output) -> Result<u8,
         }
         asked += 1;
         let text = format!("asked to let go: {} ({})", contender.name, contender.describe());
-        let value = json!({"event": "asked", "contender": contender.json()});
-        output.result(&if output.json { value.to_string() } else { text })?;
+        output.report("asked", json!({"contender": contender.json()}), &text)?;
     }
     if asked > 0 {
         output.hint(
@@ -63,9 +63,9 @@ pub fn break_lock(common: &Common, args: &BreakArgs, output: &Output) -> Result<
     let contender = find(&standing, &args.node)?;
     if !args.yes {
         let deed = format!("break deletes {} ({})", contender.path, contender.describe());
-        let meaning = meaning_of_break(&session, contender);
+        let meaning = meaning_of_break(common, contender);
         let text = format!("{}\n  {}\n{meaning}", contender.path, contender.describe());
-        if !confirmed(&deed, &text)? {
+        if !confirmed(&deed, &text, output)? {
             output.warn("kept", "nothing was deleted", json!({}));
             return Ok(NOTHING);
         }
@@ -85,33 +85,36 @@ pub fn break_lock(common: &Common, args: &BreakArgs, output: &Output) -> Result<
         return Ok(NOTHING);
     }
     let text = format!("deleted {path}");
-    let value = json!({"event": "deleted", "contender": contender.json()});
-    output.result(&if output.json { value.to_string() } else { text })?;
+    output.report("deleted", json!({"contender": contender.json()}), &text)?;
     Ok(0)
 }
 
-fn meaning_of_break(session: &ZkSession, contender: &Contender) -> String {
+fn meaning_of_break(common: &Common, contender: &Contender) -> String {
     if !contender.holds {
         return "This contender waits. It loses its place, and its client may queue up again."
             .to_owned();
     }
+    let servers = ServerAnswers::read(common.connect.as_deref().unwrap_or_default());
+    let timeout = match servers.timeout_of(&contender.session()) {
+        Some(timeout) => format!("which is {}", show(timeout)),
+        None => "which no server tells (the word cons does, while the client is connected)".into(),
+    };
     format!(
         "This contender HOLDS the lock. Its client is told within a moment if it watches its node \
          (zk-mutex does, Curator's and kazoo's locks do not); until it stops, two may hold the \
          lock. It is better to end its process: the server then frees the lock after its session \
-         timeout (ours is {}), or to ask it with `zk-lock revoke`.",
-        crate::time::show(session.status().timeout)
+         timeout, {timeout}. Or ask it with `zk-lock revoke`."
     )
 }
 
 /// Asks the person in front of the terminal whether a node is to be deleted, of which `text` tells.
-/// An error if nobody is there: `deed` says what was to be done.
-pub fn confirmed(deed: &str, text: &str) -> Result<bool, Failure> {
-    if !std::io::stdin().is_terminal() {
+/// An error if nobody is there, or if a program reads the lines: `deed` says what was to be done.
+pub fn confirmed(deed: &str, text: &str, output: &Output) -> Result<bool, Failure> {
+    if output.json || !std::io::stdin().is_terminal() {
         let text = format!("{deed}. Nobody is here to ask: say --yes if that is meant");
         return Err(Failure::usage(text));
     }
-    eprintln!("{text}");
+    eprintln!("{}", lines(text));
     eprint!("Delete this node? [y/N] ");
     let _ = std::io::stderr().flush();
     let mut answer = String::new();

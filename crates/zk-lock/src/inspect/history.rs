@@ -33,12 +33,19 @@ pub fn run(common: &Common, args: &PathArgs, output: &Output) -> Result<u8, Fail
             (None, false) => "unknown",
         };
         if output.json {
-            let mut line = run.clone();
-            if let Value::Object(fields) = &mut line {
-                fields.insert("path".to_owned(), args.path.clone().into());
-                fields.insert("state".to_owned(), state.into());
-            }
-            output.result(&line.to_string())?;
+            // Whoever may write the record could have given it other members.
+            let fields = json!({
+                "path": args.path,
+                "state": state,
+                "began_ms": run["began_ms"].as_u64(),
+                "ended_ms": run["ended_ms"].as_u64(),
+                "status": run["status"].as_u64(),
+                "lost": run["lost"].as_str(),
+                "host": run["host"].as_str(),
+                "nodes": run["nodes"].as_str(),
+                "session": run["session"].as_str(),
+            });
+            output.report("run", fields, "")?;
         }
         rows.push(row(run, state));
     }

@@ -19,7 +19,7 @@ pub fn run(common: &Common, args: &LsArgs, output: &Output) -> Result<u8, Failur
     found.sort_by(|a, b| a.path.cmp(&b.path));
     if output.json {
         for queue in &found {
-            output.result(&queue.json().to_string())?;
+            output.report("lock", queue.json(), "")?;
         }
         return Ok(0);
     }

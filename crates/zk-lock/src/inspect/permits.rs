@@ -26,10 +26,10 @@ pub fn run(common: &Common, args: &PermitsArgs, output: &Output) -> Result<u8, F
     };
     let (taken, waiting) = (semaphore.holders().count(), semaphore.waiting());
     if output.json {
-        let value = json!({
+        let fields = json!({
             "path": args.path, "permits": semaphore.permits, "holding": taken, "waiting": waiting,
         });
-        output.result(&value.to_string())?;
+        output.report("permits", fields, "")?;
         return Ok(0);
     }
     let number = match semaphore.permits {

@@ -37,7 +37,7 @@ pub fn ask(host: &str, word: &str) -> Option<String> {
     stream.write_all(word.as_bytes()).ok()?;
     let mut answer = String::new();
     let _ = stream.take(16 << 20).read_to_string(&mut answer);
-    (!answer.trim().is_empty() && !answer.contains("is not executed because")).then_some(answer)
+    (!answer.is_empty() && !answer.contains("is not executed because")).then_some(answer)
 }
 
 fn connect(host: &str) -> Result<TcpStream, String> {
@@ -52,8 +52,8 @@ pub struct ServerAnswers {
     chroot: String,
     /// Each watched path with a session that watches it (`wchp`); `None` if no server answers.
     watches: Option<Vec<(String, String)>>,
-    /// The network address of each session's client (`cons`); `None` if no server answers.
-    addresses: Option<HashMap<String, String>>,
+    /// The connection of each session's client (`cons`); `None` if no server answers.
+    connections: Option<HashMap<String, Connection>>,
 }
 
 impl ServerAnswers {
@@ -63,14 +63,14 @@ impl ServerAnswers {
             let answers: Vec<String> = hosts.iter().filter_map(|host| ask(host, word)).collect();
             (!answers.is_empty()).then_some(answers)
         };
-        let addresses = |answers: Vec<String>| {
+        let connections = |answers: Vec<String>| {
             answers.iter().flat_map(|answer| answer.lines()).filter_map(connection).collect()
         };
         ServerAnswers {
             chroot: chroot(connect).to_owned(),
             watches: all("wchp")
                 .map(|answers| answers.iter().flat_map(|one| watches(one)).collect()),
-            addresses: all("cons").map(addresses),
+            connections: all("cons").map(connections),
         }
     }
 
@@ -79,7 +79,7 @@ impl ServerAnswers {
     }
 
     pub fn tell_addresses(&self) -> bool {
-        self.addresses.is_some()
+        self.connections.is_some()
     }
 
     /// The sessions that watch a node.
@@ -92,7 +92,12 @@ impl ServerAnswers {
 
     /// The address of a session's client, while it is connected.
     pub fn address_of(&self, session: &str) -> Option<&str> {
-        self.addresses.as_ref()?.get(session).map(String::as_str)
+        Some(&self.connections.as_ref()?.get(session)?.address)
+    }
+
+    /// A session's timeout, while its client is connected.
+    pub fn timeout_of(&self, session: &str) -> Option<Duration> {
+        self.connections.as_ref()?.get(session)?.timeout
     }
 }
 
@@ -109,13 +114,27 @@ fn watches(answer: &str) -> Vec<(String, String)> {
     all
 }
 
-/// Session and address in a line of `cons`: ` /10.0.0.7:40000[1](queued=0,..,sid=0x10a0001,..)`. A
-/// connection that has no session yet gives `None`.
-fn connection(line: &str) -> Option<(String, String)> {
+/// The connection of a client, as its server tells of it.
+#[derive(Debug, PartialEq, Eq)]
+struct Connection {
+    address: String,
+    /// The session timeout.
+    timeout: Option<Duration>,
+}
+
+/// The session in a line of `cons`, and its connection:
+/// ` /10.0.0.7:40000[1](queued=0,..,sid=0x10a0001,..,to=30000,..)`. A connection that has no session
+/// yet gives `None`.
+fn connection(line: &str) -> Option<(String, Connection)> {
     let (address, rest) = line.trim().strip_prefix('/')?.rsplit_once('[')?;
-    let (_, session) = rest.split_once("sid=")?;
-    let session = session.split([',', ')']).next()?;
-    Some((session.to_owned(), address.to_owned()))
+    let (_, rest) = rest.split_once('(')?;
+    let of = |key: &str| {
+        let all = rest.trim_end_matches(')').split(',').filter_map(|one| one.split_once('='));
+        all.filter(|(name, _)| *name == key).map(|(_, value)| value).next()
+    };
+    let timeout = of("to").and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
+    let connection = Connection { address: address.to_owned(), timeout };
+    Some((of("sid")?.to_owned(), connection))
 }
 
 #[cfg(test)]
@@ -132,10 +151,13 @@ mod tests {
     #[test]
     fn a_connection_has_a_session_and_an_address() {
         let line = " /10.0.0.7:40000[1](queued=0,recved=9,sent=9,sid=0x10a0001,lop=PING,to=30000)";
-        let pair = |session: &str, address: &str| Some((session.to_owned(), address.to_owned()));
-        assert_eq!(connection(line), pair("0x10a0001", "10.0.0.7:40000"));
+        let read = |session: &str, address: &str, timeout: Option<u64>| {
+            let (address, timeout) = (address.to_owned(), timeout.map(Duration::from_millis));
+            Some((session.to_owned(), Connection { address, timeout }))
+        };
+        assert_eq!(connection(line), read("0x10a0001", "10.0.0.7:40000", Some(30_000)));
         let ipv6 = " /[0:0:0:0:0:0:0:1]:40000[1](queued=0,recved=1,sent=1,sid=0x7)";
-        assert_eq!(connection(ipv6), pair("0x7", "[0:0:0:0:0:0:0:1]:40000"));
+        assert_eq!(connection(ipv6), read("0x7", "[0:0:0:0:0:0:0:1]:40000", None));
         for none in ["", " /10.0.0.7:40000[0](queued=0,recved=1,sent=0)", "[sid=0x1"] {
             assert_eq!(connection(none), None, "{none}");
         }

@@ -28,7 +28,7 @@ pub fn run(common: &Common, args: &PathArgs, output: &Output) -> Result<u8, Fail
                 value["watched_by"] = json!(servers.watchers_of(&contender.path));
                 value["address"] = json!(servers.address_of(&contender.session()));
             }
-            output.result(&all.to_string())?;
+            output.report("lock", all, "")?;
         }
     } else {
         output.result(&render(&standing, Some(&servers)))?;
@@ -123,7 +123,7 @@ fn address(servers: &ServerAnswers, contender: &Contender) -> String {
 fn watchers(servers: &ServerAnswers, contender: &Contender) -> String {
     match servers.watchers_of(&contender.path) {
         None => "?".to_owned(),
-        Some(all) if all.is_empty() => "-".to_owned(),
+        Some(all) if all.is_empty() => "nobody".to_owned(),
         Some(all) => all.join(" "),
     }
 }

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde_json::{Value, json};
-use zk_mutex::crossbeam_channel::{never, select};
-use zk_mutex::zk_session::{Watch, WatchEvent, Watched};
+use serde_json::json;
+use zk_mutex::ZkSession;
+use zk_mutex::crossbeam_channel::{RecvTimeoutError, never, select};
+use zk_mutex::zk_session::{SessionEvent, Watch, WatchEvent, Watched};
 
 use super::show;
 use crate::cli::{Common, WatchArgs};
@@ -16,10 +17,13 @@ use crate::nodes::names::Kind;
 use crate::nodes::queue::{Contender, Standing};
 use crate::output::Output;
 use crate::run::signals::Signals;
-use crate::time::millis;
+use crate::time::{self, millis};
 
 /// A change is noticed after this time at the latest: a change of a contender's data has no event.
 const POLL: Duration = Duration::from_secs(1);
+
+/// No outage that is shorter is told.
+const SHORT_OUTAGE: Duration = Duration::from_secs(2);
 
 /// Each time the queue has changed, `changed` gets the queue before and the queue now.
 fn follow(
@@ -30,6 +34,7 @@ fn follow(
 ) -> Result<u8, Failure> {
     let signals = Signals::start()?;
     let session = connect::session(common)?;
+    tell_outages(&session, output.clone())?;
     let end = args.duration.map(|duration| Instant::now() + duration);
     let mut before: Option<Option<Standing>> = None;
     let mut is_away = false;
@@ -53,12 +58,7 @@ fn follow(
                     before = Some(now);
                 }
             }
-            Err(e) if e.code == UNREACHABLE => {
-                if !is_away {
-                    output.warn("away", &format!("{}; watching on", e.message), json!({}));
-                }
-                is_away = true;
-            }
+            Err(e) if e.code == UNREACHABLE => is_away = true,
             Err(e) => return Err(e),
         }
         let pause = end.map_or(POLL, |end| end.saturating_duration_since(Instant::now()).min(POLL));
@@ -82,6 +82,41 @@ fn follow(
     }
 }
 
+/// Says when ZooKeeper does not answer, and when it does again. This has a thread of its own, since
+/// a read waits for the end of an outage.
+fn tell_outages(session: &ZkSession, output: Output) -> Result<(), Failure> {
+    let events = session.subscribe();
+    let tell = move || {
+        let mut since: Option<Instant> = None;
+        let mut is_told = false;
+        loop {
+            let event = match since.filter(|_| !is_told) {
+                Some(since) => events.recv_deadline(since + SHORT_OUTAGE),
+                None => events.recv().map_err(RecvTimeoutError::from),
+            };
+            match event {
+                Ok(SessionEvent::Suspended | SessionEvent::Lost(_)) => {
+                    since.get_or_insert_with(Instant::now);
+                }
+                Ok(_) => {
+                    let away = since.take().map(|since| since.elapsed());
+                    if let Some(away) = away.filter(|_| std::mem::take(&mut is_told)) {
+                        let text = format!("ZooKeeper answers again, after {}", time::show(away));
+                        output.warn("back", &text, json!({"away_ms": millis(away)}));
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    is_told = true;
+                    output.warn("away", "ZooKeeper does not answer; watching on", json!({}));
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    };
+    let started = std::thread::Builder::new().name("outages".into()).spawn(tell);
+    started.map(drop).map_err(|e| Failure::system(format!("no thread: {e}")))
+}
+
 pub fn run(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8, Failure> {
     let is_screen = !output.json && std::io::stdout().is_terminal();
     follow(common, args, output, |before, now| {
@@ -90,15 +125,14 @@ pub fn run(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8, Fai
                 Some(standing) => show::render(standing, None),
                 None => format!("{}: nobody holds it or waits for it", args.path),
             };
-            return output.result(&format!("\x1b[H\x1b[2J{text}\n\n(ctrl-c ends)"));
+            return output.screen(&format!("{text}\n\n(ctrl-c ends)"));
         }
         for (event, contender) in changes(before, now) {
             line(output, &args.path, event, contender)?;
         }
         if now.is_none_or(|standing| standing.in_use().next().is_none()) {
-            let value = json!({"event": "free", "path": args.path, "time_ms": time()});
-            let text = format!("{} free", clock());
-            output.result(&if output.json { value.to_string() } else { text })?;
+            let fields = json!({"path": args.path, "time_ms": time_ms()});
+            output.report("free", fields, &format!("{} free", clock()))?;
         }
         Ok(())
     })
@@ -117,11 +151,10 @@ pub fn observe(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8,
         known = Some(path);
         match leader {
             Some(leader) => line(output, &args.path, "leads", leader),
-            None if output.json => {
-                let value = json!({"event": "no_leader", "path": args.path, "time_ms": time()});
-                output.result(&value.to_string())
+            None => {
+                let fields = json!({"path": args.path, "time_ms": time_ms()});
+                output.report("no_leader", fields, &format!("{} nobody leads", clock()))
             }
-            None => output.result(&format!("{} nobody leads", clock())),
         }
     })
 }
@@ -153,23 +186,18 @@ fn changes<'q>(
 }
 
 fn line(output: &Output, path: &str, event: &str, contender: &Contender) -> Result<(), Failure> {
-    if output.json {
-        let mut value = json!({"event": event, "path": path, "time_ms": time()});
-        if let (Value::Object(all), Value::Object(more)) = (&mut value, contender.json()) {
-            all.insert("contender".to_owned(), more.into());
-        }
-        return output.result(&value.to_string());
-    }
     let (kind, who) = (contender.kind.name(), contender.describe());
-    output.result(&format!("{} {event:<6} {kind:<9} {} ({who})", clock(), contender.name))
+    let text = format!("{} {event:<6} {kind:<9} {} ({who})", clock(), contender.name);
+    let fields = json!({"path": path, "time_ms": time_ms(), "contender": contender.json()});
+    output.report(event, fields, &text)
 }
 
-fn time() -> u64 {
+fn time_ms() -> u64 {
     millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 /// The time of the day, in UTC.
 fn clock() -> String {
-    let seconds = time() / 1_000;
+    let seconds = time_ms() / 1_000;
     format!("{:02}:{:02}:{:02}Z", seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60)
 }

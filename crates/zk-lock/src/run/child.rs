@@ -14,6 +14,7 @@ use super::plan::Plan;
 use super::starter;
 use super::terminal::Terminal;
 use crate::exit::{self, Failure};
+use crate::output;
 
 /// How long the command of --on-loss may take.
 const ON_LOSS_LIMIT: Duration = Duration::from_secs(30);
@@ -69,6 +70,7 @@ impl Child {
         let child = Command::new(guard::program())
             .arg0("zk-lock")
             .arg(starter::NAME)
+            .arg(output::form())
             .args(command)
             .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(OwnedFd::from(theirs))

@@ -24,7 +24,7 @@ pub fn elect(common: &Common, args: &ElectArgs, output: &Output) -> Result<u8, F
     let acl = plan::acl(common, &args.child)?;
     let signals = Signals::start()?;
     let wait_limit = WaitLimit::new(started, false, args.timeout);
-    let session = super::connect(common, &args.child, &wait_limit, &signals)?;
+    let session = super::connect(common, &args.child, &wait_limit, &signals, output)?;
     plan.fit(&args.child, session.status().timeout)?;
     let election = ZkElection::builder(&session, &args.path).acl(acl).build()?;
     let kind = LockKind::Election;

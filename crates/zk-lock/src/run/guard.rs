@@ -19,10 +19,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use serde_json::json;
 
 use super::plan::Plan;
 use super::signals;
 use crate::exit::{Failure, SYSTEM};
+use crate::output::{self, Output};
 use crate::time::{boot_millis, millis};
 
 pub const NAME: &str = "__guard";
@@ -60,6 +62,7 @@ impl Guard {
         let child = Command::new(program())
             .arg0("zk-guard")
             .arg(NAME)
+            .arg(output::form())
             .args([grace, plan.margin].map(|duration| millis(duration).to_string()))
             .arg(plan.signal.to_string())
             .stdin(OwnedFd::from(theirs))
@@ -153,7 +156,7 @@ enum Word {
 }
 
 /// The guard's own side.
-pub fn main(words: &[OsString]) -> ExitCode {
+pub fn main(words: &[OsString], output: &Output) -> ExitCode {
     let number = |i: usize| words.get(i)?.to_str()?.parse::<u64>().ok();
     let (Some(grace), Some(margin), Some(signal)) = (number(0), number(1), number(2)) else {
         return ExitCode::from(SYSTEM);
@@ -195,14 +198,16 @@ pub fn main(words: &[OsString]) -> ExitCode {
         if watch.until_action() == Some(Duration::ZERO) {
             let _ = lines.socket.write_all(&[ACTED]);
             if !watch.is_ending {
-                eprintln!("zk-lock: its guard ends the command: the lease runs out");
+                let text = "its guard ends the command: the lease runs out";
+                output.warn("guard_ends", text, json!({}));
             }
             watch.end();
             return ExitCode::SUCCESS;
         }
     }
     if watch.group.is_some_and(|group| !is_gone(group)) {
-        eprintln!("zk-lock: it has gone without a word; its guard ends the command");
+        let text = "it has gone without a word; its guard ends the command";
+        output.warn("guard_ends", text, json!({}));
         watch.end();
     }
     ExitCode::SUCCESS

@@ -26,7 +26,7 @@ mod terminal;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use zk_mutex::ZkSession;
@@ -42,19 +42,20 @@ use crate::cli::{ChildArgs, Common, RunArgs};
 use crate::connect;
 use crate::exit::{Failure, UNREACHABLE};
 use crate::output::Output;
-use crate::time::show;
+use crate::time::{millis, show};
 
 /// Does the work of a helper process, if this process was started as one.
 pub fn helper() -> Option<ExitCode> {
     let mut words = std::env::args_os();
     words.next()?;
-    let name = words.next()?;
+    let main = match words.next()?.to_str()? {
+        guard::NAME => guard::main,
+        starter::NAME => starter::main,
+        _ => return None,
+    };
+    let output = Output::of_helper(&words.next()?);
     let rest: Vec<OsString> = words.collect();
-    match name.to_str()? {
-        guard::NAME => Some(guard::main(&rest)),
-        starter::NAME => Some(starter::main(&rest)),
-        _ => None,
-    }
+    Some(main(&rest, &output))
 }
 
 /// `zk-lock run`.
@@ -63,7 +64,7 @@ pub fn run(common: &Common, args: &RunArgs, output: &Output) -> Result<u8, Failu
     let mut plan = Plan::of_run(args)?;
     let signals = Signals::start()?;
     let wait = acquire::WaitLimit::new(started, args.try_once, args.timeout);
-    let session = connect(common, &args.child, &wait, &signals)?;
+    let session = connect(common, &args.child, &wait, &signals, output)?;
     plan.fit(&args.child, session.status().timeout)?;
     let locks = {
         let (session, common, args, output) =
@@ -151,6 +152,7 @@ pub fn connect(
     child: &ChildArgs,
     wait: &acquire::WaitLimit,
     signals: &Signals,
+    output: &Output,
 ) -> Result<ZkSession, Failure> {
     let mut common = common.clone();
     common.connect_timeout = wait.bound(common.connect_timeout);
@@ -159,7 +161,9 @@ pub fn connect(
         config = config.require_chroot();
     }
     // It has a limit of its own, and then says what each host answers.
-    in_time(None, signals, move || Ok(ZkSession::connect(config)?))
+    let session = in_time(None, signals, move || Ok(ZkSession::connect(config)?))?;
+    tell_timeout(child.session, session.status().timeout, output);
+    Ok(session)
 }
 
 /// Does work that waits for servers. A signal ends the wait, and so does `until`; nothing is held
@@ -190,4 +194,26 @@ pub fn in_time<T: Send + 'static>(
             },
         }
     }
+}
+
+/// The servers may change the session timeout: then a lock is free sooner, or later, than the
+/// operator thinks after its host has died.
+fn tell_timeout(asked: Duration, granted: Duration, output: &Output) {
+    // The protocol counts whole milliseconds.
+    if millis(asked) == millis(granted) {
+        return;
+    }
+    let (why, limit) = if granted < asked {
+        ("is as long as they allow", "maxSessionTimeout")
+    } else {
+        ("is as short as they allow", "minSessionTimeout")
+    };
+    let text = format!(
+        "--session {} was asked for, and the servers grant {}, which {why} ({limit} in zoo.cfg): \
+         so long after this host has died a lock of its own is free",
+        show(asked),
+        show(granted)
+    );
+    let fields = json!({"asked_ms": millis(asked), "granted_ms": millis(granted)});
+    output.warn("session_timeout", &text, fields);
 }

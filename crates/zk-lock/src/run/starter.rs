@@ -19,19 +19,22 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-use crate::exit::{CANNOT_RUN, NOT_FOUND, SYSTEM};
+use crate::exit::{CANNOT_RUN, Failure, NOT_FOUND, SYSTEM};
+use crate::output::Output;
 
 pub const NAME: &str = "__start";
 
-pub fn main(words: &[OsString]) -> ExitCode {
+pub fn main(words: &[OsString], output: &Output) -> ExitCode {
     let Some((program, arguments)) = words.split_first() else {
         return ExitCode::from(SYSTEM);
     };
     let Some(stdin) = receive() else { return ExitCode::from(SYSTEM) };
     let error = Command::new(program).args(arguments).stdin(stdin).exec();
-    eprintln!("zk-lock: cannot run {}: {error}", program.to_string_lossy());
     let is_missing = error.kind() == ErrorKind::NotFound;
-    ExitCode::from(if is_missing { NOT_FOUND } else { CANNOT_RUN })
+    let code = if is_missing { NOT_FOUND } else { CANNOT_RUN };
+    let text = format!("cannot run {}: {error}", program.to_string_lossy());
+    output.failed(&Failure::new(code, "command", text));
+    ExitCode::from(code)
 }
 
 /// Lets the starter go, with this stdin.

@@ -323,22 +323,3 @@ fn bench_measures_and_leaves_no_contender() {
     let text = run(&server, &["bench", "--seconds", "100ms", "--sessions", "2"]);
     assert!(text.out.contains("LOCKS/S"), "{text:?}");
 }
-
-#[test]
-fn the_man_page_and_the_completions_have_every_command() {
-    let server = server();
-    let man = run(&server, &["man"]);
-    assert_eq!(man.code, 0);
-    assert!(man.out.starts_with(".ie") || man.out.contains(".TH zk-lock 1"), "{}", man.out);
-    assert!(!man.out.contains("127.0.0.1"), "it does not depend on where it is made");
-    for command in ["run", "elect", "ls", "show", "watch", "revoke", "break", "doctor", "bench"] {
-        assert!(
-            man.out.contains(&format!(".SH \"ZK-LOCK {}\"", command.to_uppercase())),
-            "{command}"
-        );
-        for shell in ["bash", "zsh", "fish"] {
-            let script = run(&server, &["completions", shell]);
-            assert!(script.code == 0 && script.out.contains(command), "{shell} {command}");
-        }
-    }
-}

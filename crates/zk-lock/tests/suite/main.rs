@@ -1,12 +1,14 @@
 //! The program as a process, against the embedded server.
 
 mod doctor;
+mod face;
 mod inspect;
 mod kinds;
 mod memory;
 mod run;
 mod run_faults;
 mod run_processes;
+mod schema;
 mod slips;
 mod support;
 mod terminal;

@@ -12,6 +12,8 @@ use zk_test_support::control;
 pub use zk_test_support::control::assert_in_time;
 pub use zk_test_support::{Raw, Scratch, at_best, until};
 
+use crate::schema;
+
 pub const LIMIT: Duration = Duration::from_secs(30);
 
 /// The session of a command that must end before its lease does, as an argument, and the time
@@ -32,7 +34,13 @@ pub fn server() -> TestServer {
 pub fn zk_lock(server: &TestServer, arguments: &[&str]) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP,INT,QUIT,TERM", env!("CARGO_BIN_EXE_zk-lock")]);
-    command.env_remove("ZK_CONNECT").env_remove("RUST_LOG");
+    // The settings of whoever runs the tests are not the scenarios'.
+    let all = std::env::vars_os().map(|(name, _)| name);
+    let own = all.filter(|name| name.to_str().is_some_and(|name| name.starts_with("ZK_")));
+    for name in own.chain(["RUST_LOG".into()]) {
+        command.env_remove(name);
+    }
+    command.env("ZK_LOCK_CONFIG", "/dev/null");
     command.env("ZK_CONNECT", server.connect_string()).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -48,28 +56,46 @@ pub struct Ended {
 
 impl From<Output> for Ended {
     fn from(output: Output) -> Ended {
-        Ended {
+        let ended = Ended {
             code: output.status.code().unwrap_or(-1),
             out: String::from_utf8_lossy(&output.stdout).into_owned(),
             err: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+        };
+        ended.err.lines().chain(ended.out.lines()).for_each(schema::check_if_json);
+        ended
     }
 }
 
 pub fn run(server: &TestServer, arguments: &[&str]) -> Ended {
-    zk_lock(server, arguments).output().expect("zk-lock runs").into()
+    ended(zk_lock(server, arguments))
+}
+
+/// Runs it to its end. With --json each line that it writes to stderr is as the schema says.
+pub fn ended(mut command: Command) -> Ended {
+    let is_json = is_json(&command);
+    let ended = command.output().expect("zk-lock runs").into();
+    schema::check_all(is_json, &ended);
+    ended
+}
+
+fn is_json(command: &Command) -> bool {
+    command.get_args().take_while(|argument| *argument != "--").any(|one| one == "--json")
 }
 
 /// A program that runs; it is killed if the scenario ends before it.
-pub struct Running(Option<Child>);
+pub struct Running {
+    child: Option<Child>,
+    is_json: bool,
+}
 
 impl Running {
     pub fn start(mut command: Command) -> Running {
-        Running(Some(command.spawn().expect("zk-lock starts")))
+        let is_json = is_json(&command);
+        Running { child: Some(command.spawn().expect("zk-lock starts")), is_json }
     }
 
     pub fn pid(&self) -> Pid {
-        Pid::from_child(self.0.as_ref().expect("it runs"))
+        Pid::from_child(self.child.as_ref().expect("it runs"))
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -77,13 +103,16 @@ impl Running {
     }
 
     pub fn end(mut self) -> Ended {
-        self.0.take().expect("it runs").wait_with_output().expect("it ends").into()
+        let child = self.child.take().expect("it runs");
+        let ended = child.wait_with_output().expect("it ends").into();
+        schema::check_all(self.is_json, &ended);
+        ended
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(mut child) = self.0.take() {
+        if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -17,14 +17,14 @@ use crate::support::{
 const LOCK: &str = "/locks/orders";
 
 /// A program that has a terminal of its own, and what it shows there.
-struct Terminal {
+pub struct Terminal {
     child: Option<Child>,
     keys: File,
     shown: Arc<Mutex<String>>,
 }
 
 impl Terminal {
-    fn start(server: &TestServer, program: &[&str]) -> Terminal {
+    pub fn start(server: &TestServer, program: &[&str]) -> Terminal {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
             .expect("a terminal");
         grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("a terminal");
@@ -36,7 +36,7 @@ impl Terminal {
         // background or `nohup` ignores.
         let mut command = Command::new("env");
         command.args(["--default-signal=HUP,INT,QUIT,TERM", "setsid", "-c"]).args(program);
-        command.env("ZK_CONNECT", server.connect_string());
+        command.env("ZK_CONNECT", server.connect_string()).env("ZK_LOCK_CONFIG", "/dev/null");
         command.env("ZK_LOCK", env!("CARGO_BIN_EXE_zk-lock")).env("PS1", "$ ").env("TERM", "dumb");
         command.stdin(theirs()).stdout(theirs()).stderr(theirs());
         let child = command.spawn().expect("setsid runs");
@@ -53,12 +53,12 @@ impl Terminal {
         Terminal { child: Some(child), keys, shown }
     }
 
-    fn press(&mut self, keys: &str) {
+    pub fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).expect("the terminal is there");
     }
 
     /// Waits until this is shown, behind what was waited for before.
-    fn expect(&self, text: &str) {
+    pub fn expect(&self, text: &str) {
         let end = std::time::Instant::now() + LIMIT;
         loop {
             let mut shown = self.shown.lock().expect("no panic");
@@ -72,7 +72,7 @@ impl Terminal {
         }
     }
 
-    fn end(mut self) -> Option<i32> {
+    pub fn end(mut self) -> Option<i32> {
         let mut child = self.child.take().expect("it runs");
         until("the program ends", LIMIT, || child.try_wait().expect("it can be asked")).code()
     }
@@ -266,6 +266,7 @@ fn break_asks_before_it_deletes() {
     for (answer, code, left) in [("n\n", 1, 1), ("\n", 1, 1), ("y\n", 0, 0)] {
         let mut terminal = Terminal::start(&server, &[ZK_LOCK, "break", LOCK, "--node", node]);
         terminal.expect("This contender HOLDS the lock");
+        terminal.expect("after its session timeout, which is ");
         terminal.expect("[y/N]");
         terminal.press(answer);
         assert_eq!(terminal.end(), Some(code), "{answer:?}");

@@ -1,6 +1,6 @@
 //! Servers behind TLS.
 
-use crate::support::{Ended, Scratch, zk_lock};
+use crate::support::{Ended, Scratch, ended, zk_lock};
 use zk_test_server::{ServerTls, TestServer};
 use zk_test_support::pki::{Leaf, Pki};
 
@@ -9,7 +9,7 @@ const LOCK: &str = "/locks/orders";
 struct Stage {
     server: TestServer,
     pki: Pki,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 /// A server that serves over TLS only, and wants certificates of its clients.
@@ -19,7 +19,7 @@ fn stage() -> Stage {
     let files = pki.issue("server", &Leaf::server(&["127.0.0.1"]));
     let tls = ServerTls::new(files.certificate, files.key).client_ca(pki.ca_file());
     let server = TestServer::builder().tls(tls).start().expect("a server");
-    Stage { server, pki, _scratch: scratch }
+    Stage { server, pki, scratch }
 }
 
 impl Stage {
@@ -56,10 +56,11 @@ fn a_command_runs_under_a_lock_over_tls_and_its_certificate_is_its_identity() {
 fn what_is_missing_for_tls_is_said() {
     let stage = stage();
     let run = ["run", LOCK, "--", "true"];
-    assert_ended(&stage.run(None, &run), 69, "give one with");
+    assert_ended(&stage.run(None, &run), 69, "give one with --tls-cert and --tls-key");
     let mut plain = zk_lock(&stage.server, &["--connect-timeout", "2s", "run", LOCK, "--", "true"]);
     let ended: Ended = plain.output().expect("zk-lock runs").into();
     assert_ended(&ended, 69, "TLS");
+    assert!(ended.err.contains("--tls-ca"), "{ended:?}");
     let bad = |arguments: &[&str], says: &str| {
         let ended: Ended = zk_lock(&stage.server, &[arguments, &run].concat())
             .output()
@@ -69,5 +70,31 @@ fn what_is_missing_for_tls_is_said() {
     };
     bad(&["--tls-cert", "a.pem", "--tls-key", "a.key"], "need --tls-ca");
     bad(&["--tls-ca", "a.pem", "--tls-key", "a.key"], "go together");
-    bad(&["--tls-ca", "/no/such/ca.pem"], "CA file /no/such/ca.pem cannot be read");
+    bad(
+        &["--tls-ca", "/no/such/ca.pem"],
+        "--tls-ca, --tls-cert, --tls-key: the CA file /no/such/ca.pem cannot be read",
+    );
+}
+
+#[test]
+fn the_files_may_stand_in_variables_and_in_the_file_of_settings() {
+    let stage = stage();
+    let client = stage.pki.issue("orders", &Leaf::client("orders"));
+    let arguments = ["run", "--acl", "creator", LOCK, "--", "true"];
+    let mut command = zk_lock(&stage.server, &arguments);
+    command.env("ZK_TLS_CA", stage.pki.ca_file());
+    command.env("ZK_TLS_CERT", &client.certificate).env("ZK_TLS_KEY", &client.key);
+    assert_ended(&ended(command), 0, "");
+
+    let file = stage.scratch.path().join("zk-lock.toml");
+    let settings = [
+        ("tls-ca", stage.pki.ca_file()),
+        ("tls-cert", client.certificate),
+        ("tls-key", client.key),
+    ];
+    let lines = settings.map(|(name, file)| format!("{name} = '{}'\n", file.display()));
+    std::fs::write(&file, lines.concat()).expect("a file");
+    let mut command = zk_lock(&stage.server, &arguments);
+    command.env("ZK_LOCK_CONFIG", &file);
+    assert_ended(&ended(command), 0, "");
 }
