@@ -46,7 +46,7 @@ def check_json(text, path, right):
         "path": path,
         "kind": "mutex",
         "permits": None,
-        "holders": 1,
+        "holding": 1,
         "waiting": len(right) - 1,
     }.items():
         _compare(key, shown[key], value)
