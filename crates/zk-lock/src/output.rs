@@ -109,7 +109,7 @@ impl Output {
     }
 
     /// A line for stderr.
-    fn line(&self, event: &str, text: &str, mut fields: Value) -> String {
+    pub fn line(&self, event: &str, text: &str, mut fields: Value) -> String {
         if !self.json {
             return format!("zk-lock: {}", printable(text));
         }

@@ -94,7 +94,7 @@ fn meaning_of_break(common: &Common, contender: &Contender) -> String {
         return "This contender waits. It loses its place, and its client may queue up again."
             .to_owned();
     }
-    let servers = ServerAnswers::read(common.connect.as_deref().unwrap_or_default());
+    let servers = ServerAnswers::read(common);
     let timeout = match servers.timeout_of(&contender.session()) {
         Some(timeout) => format!("which is {}", show(timeout)),
         None => "which no server tells (the word cons does, while the client is connected)".into(),

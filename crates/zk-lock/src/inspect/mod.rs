@@ -10,3 +10,4 @@ pub mod permits;
 mod servers;
 pub mod show;
 pub mod watch;
+mod words;

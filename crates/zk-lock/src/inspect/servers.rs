@@ -1,11 +1,10 @@
-//! Each server by itself: its answers to the four-letter words that it allows.
+//! What the servers tell of their clients, by the four-letter words that they allow.
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(2);
+use super::words::Words;
+use crate::cli::Common;
 
 /// The hosts of a connect string, each with its port.
 pub fn hosts(connect: &str) -> Vec<String> {
@@ -23,81 +22,67 @@ pub fn chroot(connect: &str) -> &str {
     connect[start..].trim_end_matches('/')
 }
 
-/// How long it takes to connect to a server, or why that fails.
-pub fn dial(host: &str) -> Result<Duration, String> {
-    let began = Instant::now();
-    connect(host).map(|_| began.elapsed())
-}
-
-/// The answer to a four-letter word; `None` if the server gives none, or does not allow it.
-pub fn ask(host: &str, word: &str) -> Option<String> {
-    let mut stream = connect(host).ok()?;
-    stream.set_read_timeout(Some(LIMIT)).ok()?;
-    stream.set_write_timeout(Some(LIMIT)).ok()?;
-    stream.write_all(word.as_bytes()).ok()?;
-    let mut answer = String::new();
-    let _ = stream.take(16 << 20).read_to_string(&mut answer);
-    (!answer.is_empty() && !answer.contains("is not executed because")).then_some(answer)
-}
-
-fn connect(host: &str) -> Result<TcpStream, String> {
-    let mut addresses =
-        host.to_socket_addrs().map_err(|e| format!("its name cannot be resolved: {e}"))?;
-    let address = addresses.next().ok_or("its name has no address")?;
-    TcpStream::connect_timeout(&address, LIMIT).map_err(|e| e.to_string())
-}
-
 /// The servers' answers about their clients, as far as they allow these four-letter words.
 pub struct ServerAnswers {
     chroot: String,
-    /// Each watched path with a session that watches it (`wchp`); `None` if no server answers.
-    watches: Option<Vec<(String, String)>>,
-    /// The connection of each session's client (`cons`); `None` if no server answers.
-    connections: Option<HashMap<String, Connection>>,
+    /// Each watched path with a session that watches it (`wchp`), or why no server tells it.
+    watches: Result<Vec<(String, String)>, String>,
+    /// The connection of each session's client (`cons`), or why no server tells it.
+    connections: Result<HashMap<String, Connection>, String>,
 }
 
 impl ServerAnswers {
-    pub fn read(connect: &str) -> ServerAnswers {
-        let hosts = hosts(connect);
+    pub fn read(common: &Common) -> ServerAnswers {
+        let connect = common.connect.as_deref().unwrap_or_default();
+        let (hosts, words) = (hosts(connect), Words::new(common));
         let all = |word| {
-            let answers: Vec<String> = hosts.iter().filter_map(|host| ask(host, word)).collect();
-            (!answers.is_empty()).then_some(answers)
+            let (mut answers, mut why) = (Vec::new(), String::new());
+            for host in &hosts {
+                match words.ask(host, word) {
+                    Ok(answer) => answers.push(answer),
+                    Err(silence) => why = format!("{host}: {}", silence.why()),
+                }
+            }
+            if answers.is_empty() { Err(why) } else { Ok(answers) }
         };
-        let connections = |answers: Vec<String>| {
-            answers.iter().flat_map(|answer| answer.lines()).filter_map(connection).collect()
+        let by_session = |answers: Vec<String>| {
+            let all = answers.iter().flat_map(|answer| connections(answer));
+            all.map(|one| (one.session.clone(), one)).collect()
         };
         ServerAnswers {
             chroot: chroot(connect).to_owned(),
             watches: all("wchp")
                 .map(|answers| answers.iter().flat_map(|one| watches(one)).collect()),
-            connections: all("cons").map(connections),
+            connections: all("cons").map(by_session),
         }
     }
 
-    pub fn tell_watches(&self) -> bool {
-        self.watches.is_some()
+    /// Why no server tells the watches.
+    pub fn no_watches(&self) -> Option<&str> {
+        self.watches.as_ref().err().map(String::as_str)
     }
 
-    pub fn tell_addresses(&self) -> bool {
-        self.connections.is_some()
+    /// Why no server tells the addresses.
+    pub fn no_addresses(&self) -> Option<&str> {
+        self.connections.as_ref().err().map(String::as_str)
     }
 
     /// The sessions that watch a node.
     pub fn watchers_of(&self, path: &str) -> Option<Vec<&str>> {
         let full = format!("{}{path}", self.chroot);
         let of_node = |all: &&(String, String)| all.0 == full;
-        let all = self.watches.as_ref()?.iter().filter(of_node);
+        let all = self.watches.as_ref().ok()?.iter().filter(of_node);
         Some(all.map(|(_, session)| session.as_str()).collect())
     }
 
     /// The address of a session's client, while it is connected.
     pub fn address_of(&self, session: &str) -> Option<&str> {
-        Some(&self.connections.as_ref()?.get(session)?.address)
+        Some(&self.connections.as_ref().ok()?.get(session)?.address)
     }
 
     /// A session's timeout, while its client is connected.
     pub fn timeout_of(&self, session: &str) -> Option<Duration> {
-        self.connections.as_ref()?.get(session)?.timeout
+        self.connections.as_ref().ok()?.get(session)?.timeout
     }
 }
 
@@ -114,27 +99,29 @@ fn watches(answer: &str) -> Vec<(String, String)> {
     all
 }
 
-/// The connection of a client, as its server tells of it.
-#[derive(Debug, PartialEq, Eq)]
-struct Connection {
-    address: String,
-    /// The session timeout.
-    timeout: Option<Duration>,
+/// A client's connection that has a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connection {
+    pub session: String,
+    pub address: String,
+    pub timeout: Option<Duration>,
 }
 
-/// The session in a line of `cons`, and its connection:
-/// ` /10.0.0.7:40000[1](queued=0,..,sid=0x10a0001,..,to=30000,..)`. A connection that has no session
-/// yet gives `None`.
-fn connection(line: &str) -> Option<(String, Connection)> {
+/// The connections that have a session, in an answer to `cons`.
+pub fn connections(answer: &str) -> impl Iterator<Item = Connection> + '_ {
+    answer.lines().filter_map(connection)
+}
+
+/// A line of `cons`: ` /10.0.0.7:40000[1](queued=0,..,sid=0x10a0001,..,to=30000,..)`.
+fn connection(line: &str) -> Option<Connection> {
     let (address, rest) = line.trim().strip_prefix('/')?.rsplit_once('[')?;
-    let (_, rest) = rest.split_once('(')?;
-    let of = |key: &str| {
-        let all = rest.trim_end_matches(')').split(',').filter_map(|one| one.split_once('='));
-        all.filter(|(name, _)| *name == key).map(|(_, value)| value).next()
+    let (_, fields) = rest.split_once('(')?;
+    let field = |key: &str| {
+        let mut all = fields.trim_end_matches(')').split(',');
+        all.find_map(|field| field.strip_prefix(key)?.strip_prefix('='))
     };
-    let timeout = of("to").and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
-    let connection = Connection { address: address.to_owned(), timeout };
-    Some((of("sid")?.to_owned(), connection))
+    let timeout = field("to").and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
+    Some(Connection { session: field("sid")?.to_owned(), address: address.to_owned(), timeout })
 }
 
 #[cfg(test)]
@@ -149,15 +136,15 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_has_a_session_and_an_address() {
+    fn a_connection_has_a_session_an_address_and_a_timeout() {
         let line = " /10.0.0.7:40000[1](queued=0,recved=9,sent=9,sid=0x10a0001,lop=PING,to=30000)";
-        let read = |session: &str, address: &str, timeout: Option<u64>| {
-            let (address, timeout) = (address.to_owned(), timeout.map(Duration::from_millis));
-            Some((session.to_owned(), Connection { address, timeout }))
+        let connected = |session: &str, address: &str, seconds: Option<u64>| {
+            let (session, address) = (session.to_owned(), address.to_owned());
+            Some(Connection { session, address, timeout: seconds.map(Duration::from_secs) })
         };
-        assert_eq!(connection(line), read("0x10a0001", "10.0.0.7:40000", Some(30_000)));
+        assert_eq!(connection(line), connected("0x10a0001", "10.0.0.7:40000", Some(30)));
         let ipv6 = " /[0:0:0:0:0:0:0:1]:40000[1](queued=0,recved=1,sent=1,sid=0x7)";
-        assert_eq!(connection(ipv6), read("0x7", "[0:0:0:0:0:0:0:1]:40000", None));
+        assert_eq!(connection(ipv6), connected("0x7", "[0:0:0:0:0:0:0:1]:40000", None));
         for none in ["", " /10.0.0.7:40000[0](queued=0,recved=1,sent=0)", "[sid=0x1"] {
             assert_eq!(connection(none), None, "{none}");
         }

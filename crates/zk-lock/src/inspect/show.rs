@@ -18,7 +18,7 @@ pub fn run(common: &Common, args: &PathArgs, output: &Output) -> Result<u8, Fail
     let Some(standing) = standing.filter(|standing| standing.in_use().next().is_some()) else {
         return nobody(&session, output, &args.path);
     };
-    let servers = ServerAnswers::read(common.connect.as_deref().unwrap_or_default());
+    let servers = ServerAnswers::read(common);
     if output.json {
         for queue in standing.in_use() {
             let mut all = queue.json();
@@ -37,12 +37,11 @@ pub fn run(common: &Common, args: &PathArgs, output: &Output) -> Result<u8, Fail
     if output.json {
         return Ok(0);
     }
-    for (word, is_missing, of) in [
-        ("wchp", !servers.tell_watches(), "watches"),
-        ("cons", !servers.tell_addresses(), "connections"),
-    ] {
-        if is_missing {
-            let text = format!("no server answers {word}, which lists its {of}: is it allowed?");
+    for (word, silence, of) in
+        [("wchp", servers.no_watches(), "watches"), ("cons", servers.no_addresses(), "connections")]
+    {
+        if let Some(why) = silence {
+            let text = format!("no server answers {word}, which lists its {of} ({why})");
             output.note(&format!("no_{of}"), &text, json!({}));
         }
     }
@@ -116,7 +115,7 @@ fn render_queue(queue: &Queue, servers: Option<&ServerAnswers>) -> String {
 }
 
 fn address(servers: &ServerAnswers, contender: &Contender) -> String {
-    let nothing = if servers.tell_addresses() { "-" } else { "?" };
+    let nothing = if servers.no_addresses().is_none() { "-" } else { "?" };
     servers.address_of(&contender.session()).unwrap_or(nothing).to_owned()
 }
 

@@ -1,0 +1,89 @@
+//! `zk-lock doctor`: checks the ensemble, its locks and this host, and gives advice for each
+//! finding.
+//!
+//! Each file is one part of the check; `report.rs` has the findings.
+
+mod chroot;
+mod ensemble;
+mod host;
+mod locks;
+mod nodes;
+mod report;
+mod session;
+mod survey;
+mod upkeep;
+
+use std::time::{Duration, Instant};
+
+use zk_mutex::ZkSession;
+
+use self::ensemble::Hosts;
+use self::report::{Findings, Level};
+use self::survey::Survey;
+use crate::cli::{Common, DoctorArgs};
+use crate::exit::Failure;
+use crate::output::Output;
+use crate::{connect, zk};
+
+/// How long the search for locks below the path may take.
+const SURVEY_TAKES: Duration = Duration::from_secs(10);
+
+pub fn run(common: &Common, args: &DoctorArgs, output: &Output) -> Result<u8, Failure> {
+    let mut findings = Findings::default();
+    let config = connect::config(common, args.session)?;
+    let clocks = host::Clocks::now();
+    let hosts = ensemble::check_hosts(common, &mut findings);
+    match ZkSession::connect(config) {
+        Ok(session) => {
+            let examined = examine(&session, common, args, &hosts, &mut findings);
+            let _ = session.close();
+            let examined = examined
+                .and_then(|()| ensemble::one_ensemble(common, args, &hosts.serving, &mut findings));
+            if let Err(failure) = examined {
+                let advice = "the checks behind this were not made";
+                findings.add("session", Level::Fault, failure.message, advice);
+            }
+            session::encryption(common, &mut findings);
+        }
+        Err(e) => {
+            let failure = Failure::from(e);
+            findings.add("session", Level::Fault, failure.message, "nothing else can be checked");
+        }
+    }
+    host::logger(common, output, &mut findings);
+    host::synchronised(&mut findings);
+    host::judge(&clocks, &host::Clocks::now(), &mut findings);
+    report::report(&findings, output)
+}
+
+fn examine(
+    session: &ZkSession,
+    common: &Common,
+    args: &DoctorArgs,
+    hosts: &Hosts,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
+    session::timeouts(session, args, hosts, findings);
+    // Without the chroot nothing else can be read or written.
+    if zk::data(session, "/")?.is_none() {
+        return chroot::missing(common, args, findings);
+    }
+    let folder = zk::nearest(session, &args.path)?;
+    if folder != args.path {
+        let text = format!("{} does not exist yet; {folder} is judged instead", args.path);
+        findings.add("path", Level::Note, text, "the first lock makes it");
+    }
+    nodes::reads(session, &folder, findings)?;
+    let write = nodes::writes(session, &folder, findings)?;
+    nodes::acl(session, &folder, findings)?;
+    let identities = session::identities(common, session, &folder, findings)?;
+    let survey = Survey::read(session, &args.path, Instant::now() + SURVEY_TAKES)?;
+    if let Some(write) = write {
+        let timeout = session.status().timeout;
+        upkeep::of_a_session(timeout, write, hosts, findings);
+        upkeep::of_the_fleet(&args.path, &survey, timeout, write, hosts, findings);
+    }
+    locks::judge(&survey, findings);
+    locks::folders(&survey, identities.as_deref(), &folder, findings);
+    chroot::typed(common, args, session, findings)
+}

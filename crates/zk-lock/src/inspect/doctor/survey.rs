@@ -1,0 +1,110 @@
+//! What stands below a path: the locks in use, semaphores that nobody uses, and the ACL of each
+//! folder. It only reads.
+
+use std::time::Instant;
+
+use zk_mutex::ZkSession;
+use zk_mutex::zk_session::AclEntry;
+
+use super::nodes::OWN;
+use crate::exit::Failure;
+use crate::nodes::queue::{LockKind, Queue, SEMAPHORE, Standing};
+use crate::nodes::record::TOP;
+use crate::zk;
+
+#[derive(Default)]
+pub struct Survey {
+    /// The paths with locks in use.
+    pub places: Vec<Standing>,
+    pub unused: Vec<Unused>,
+    pub folders: Vec<Folder>,
+    /// The time was over before all was seen.
+    pub is_cut: bool,
+}
+
+/// A semaphore that nobody uses.
+pub struct Unused {
+    pub path: String,
+    pub permits: u32,
+    /// When its number was written: milliseconds since 1970.
+    pub since: i64,
+}
+
+/// A node that is no contender's.
+pub struct Folder {
+    pub path: String,
+    pub acl: Vec<AclEntry>,
+    /// Contenders stand in it.
+    pub is_used: bool,
+}
+
+impl Survey {
+    /// Reads all below this path, and the path itself, until this moment at the latest.
+    pub fn read(session: &ZkSession, path: &str, end: Instant) -> Result<Survey, Failure> {
+        let mut survey = Survey::default();
+        zk::catch_up(session)?;
+        let mut todo = vec![path.to_owned()];
+        while let Some(path) = todo.pop() {
+            if Instant::now() >= end {
+                survey.is_cut = true;
+                break;
+            }
+            match survey.visit(session, &path) {
+                Ok(others) => todo.extend(others),
+                // What this client may not read it neither judges nor counts.
+                Err(e) if e.kind == "denied" => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(survey)
+    }
+
+    pub fn queues(&self) -> impl Iterator<Item = &Queue> {
+        self.places.iter().flat_map(Standing::in_use)
+    }
+
+    /// Reads one node, and gives those below it that belong to no lock.
+    fn visit(&mut self, session: &ZkSession, path: &str) -> Result<Vec<String>, Failure> {
+        let Some(mut children) = zk::children(session, path)? else { return Ok(Vec::new()) };
+        let is_foreign = |name: &str| path == "/" && ["zookeeper", TOP].contains(&name);
+        children.retain(|name| !name.starts_with(OWN) && !is_foreign(name));
+        let Some(standing) = Standing::of(session, path, &children)? else {
+            return Ok(Vec::new());
+        };
+        let others = standing.others.iter().map(|child| zk::join(path, child)).collect();
+        self.folder(session, path, standing.in_use().next().is_some())?;
+        for queue in &standing.queues {
+            if queue.kind == LockKind::Semaphore {
+                for part in children.iter().filter(|child| SEMAPHORE.contains(&child.as_str())) {
+                    let part = zk::join(path, part);
+                    let is_used = queue.contenders.iter().any(|one| one.path.starts_with(&part));
+                    self.folder(session, &part, is_used)?;
+                }
+                if let Some(permits) = queue.permits.filter(|_| queue.contenders.is_empty()) {
+                    self.unused(session, path, permits)?;
+                }
+            }
+        }
+        if standing.in_use().next().is_some() {
+            self.places.push(standing);
+        }
+        Ok(others)
+    }
+
+    /// A node with a number that never had a child is nobody's semaphore: many programs count.
+    fn unused(&mut self, session: &ZkSession, path: &str, permits: u32) -> Result<(), Failure> {
+        if let Some((_, stat)) = zk::data(session, path)? {
+            if stat.cversion > 0 {
+                self.unused.push(Unused { path: path.to_owned(), permits, since: stat.mtime });
+            }
+        }
+        Ok(())
+    }
+
+    fn folder(&mut self, session: &ZkSession, path: &str, is_used: bool) -> Result<(), Failure> {
+        if let Some(acl) = zk::acl(session, path)? {
+            self.folders.push(Folder { path: path.to_owned(), acl, is_used });
+        }
+        Ok(())
+    }
+}
