@@ -196,10 +196,11 @@ fn a_folder_that_an_operator_has_taken_over_stays() {
 fn numbers_that_grow_by_a_digit_keep_their_order() {
     let (_server, at) = start(Brand::ZooKeeper38);
     let session = session(&at);
-    let mutex = ZkMutex::new(&session, LOCK).unwrap();
-    drop(mutex.lock().unwrap());
+    // A folder that the mutex made would be a container, which the server deletes while it is empty.
     let mut raw: Raw = raw(&at);
     raw.mkdirs(LOCK).unwrap();
+    let mutex = ZkMutex::new(&session, LOCK).unwrap();
+    drop(mutex.lock().unwrap());
     for number in ["4294967296", "10000000000", "9999999999", "0000000007"] {
         let name = format!("{LOCK}/_c_{}-lock-{number}", uuid::Uuid::new_v4());
         raw.create(&name, b"", 1).unwrap();

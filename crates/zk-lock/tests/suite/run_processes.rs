@@ -112,12 +112,13 @@ fn a_zk_lock_in_the_command_of_another_ends_its_own_command_in_time() {
     let notes = Notes::new();
     let zk_lock_itself = env!("CARGO_BIN_EXE_zk-lock");
     let script = notes.script(STUBBORN);
-    let mut outer = zk_lock(&server, &["run", "--max-hold", "1s", "--grace", "200ms", LOCK, "--"]);
+    let mut outer = zk_lock(&server, &["run", "--revocable", "--grace", "200ms", LOCK, "--"]);
     outer.args([zk_lock_itself, "run", "/locks/inner", "--", "sh", "-c", &script]);
     // The inner guard has these until it ends.
     outer.stdout(Stdio::null()).stderr(Stdio::null());
     let outer = Running::start(outer);
     let (child, grandchild) = (notes.wait_pid("child"), notes.wait_pid("grandchild"));
+    assert_eq!(run(&server, &["revoke", LOCK]).code, 0);
     assert_eq!(outer.end().code, 137);
     let ended = Instant::now();
     until_dead(child);
