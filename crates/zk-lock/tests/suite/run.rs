@@ -307,7 +307,8 @@ fn the_time_of_a_wait_and_a_signal_end_the_look_at_the_path() {
         run(&server, &["run", "--session", "600s", "--timeout", "300ms", LOCK, "--", "true"]);
     assert_eq!(ended.code, 69, "{ended:?}");
     assert!(ended.err.contains("the time of --timeout ended"), "{ended:?}");
-    server.clear_log();
+    drop(unanswered);
+    let unanswered = server.hold_requests(Op::GetChildren.on(LOCK));
     let asking =
         Running::start(zk_lock(&server, &["run", "--session", "600s", LOCK, "--", "true"]));
     assert!(unanswered.wait(LIMIT));
