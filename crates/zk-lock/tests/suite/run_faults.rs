@@ -56,13 +56,16 @@ fn a_holder_whose_network_is_cut_is_ended_before_its_lease() {
         let is_by_zk_lock = ended.err.contains("ZooKeeper does not answer");
         assert_in_time(is_by_zk_lock, cut, SPARE, &format!("zk-lock ends it itself: {ended:?}"));
         let is_killed = ended.err.contains("SIGKILL to the command's");
-        if is_polite {
-            let what = "a command that ends by itself is not killed";
-            assert_in_time(!is_killed, cut, Duration::from_millis(500), what);
+        let what = if is_polite {
+            "a command that ends by itself is not killed"
         } else {
-            assert!(is_killed, "{ended:?}");
+            "zk-lock kills a command that does not end"
+        };
+        assert_in_time(is_killed != is_polite, cut, Duration::from_millis(500), what);
+        if !is_by_zk_lock || is_killed == is_polite {
+            continue; // the machine was late, and the guard was in time
         }
-        assert!(notes.read("asked").is_some() == is_polite || is_polite && is_killed);
+        assert_eq!(notes.read("asked").is_some(), is_polite);
         assert!(notes.wait("loss").contains("ZooKeeper has not answered"));
     }
 }
