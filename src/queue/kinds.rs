@@ -4,8 +4,9 @@
 //! Within a process the second kind is refused when it is made. Of another process only its nodes
 //! are known. So each lock looks at the nodes at its path, and the kind that came later is refused:
 //! nobody's mistake costs the users of a lock their path. A lock that queues sees these nodes in
-//! each listing that it makes. A semaphore and an exclusive lock make no such listing, and look at
-//! the first call; a semaphore looks also where its node has more children than its own.
+//! each listing that it makes. An exclusive lock lists its folder in the flight that reads its node. A
+//! semaphore lists its folder with the number of its permits, and later where its node has more
+//! children than its own.
 
 use super::name;
 use super::rule;

@@ -11,7 +11,6 @@ use crate::local::queue::{LocalQueue, Wants};
 use crate::local::registry::SelfDeadlockDetector;
 use crate::local::registry::Shared;
 use crate::queue::Settings;
-use crate::queue::kinds::Looker;
 use crate::queue::name;
 use crate::queue::tally::{HoldTally, LockTally};
 use crate::queue::{Callbacks, Contender, EndBy, HeldNode, OnLoss, Release, Request, query};
@@ -20,7 +19,6 @@ use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::FORKED;
 use zk_session::Acl;
 use zk_session::unstable::{CallError, Limit, nonce};
-use zk_session::world::atomic::{AtomicBool, Ordering};
 use zk_session::world::thread::ThreadId;
 use zk_session::world::{Mutex, thread};
 use zk_wire::path;
@@ -45,8 +43,6 @@ struct SharedExclusive {
     /// The hold of this process, if there is one.
     hold: Mutex<Weak<HeldNode>>,
     self_deadlock: SelfDeadlockDetector,
-    /// No lock of another kind was at the path when a call of this process looked.
-    has_looked: AtomicBool,
     tally: Arc<LockTally>,
 }
 
@@ -58,7 +54,6 @@ impl ExclusiveHandle {
             turns: Arc::default(),
             hold: Mutex::new(Weak::new()),
             self_deadlock: settings.self_deadlock(),
-            has_looked: AtomicBool::new(false),
             tally: settings.tally("exclusive"),
         })?;
         if shared.acl != settings.acl {
@@ -82,20 +77,6 @@ impl ExclusiveHandle {
                 Err(e) => Err(e),
             }
         })
-    }
-
-    /// An error if a lock of another kind stands at the path. Only the first call looks.
-    fn check_kind(&self, request: &Request<'_>) -> Result<()> {
-        if self.shared.has_looked.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let (core, dir) = (self.settings.core(), self.settings.dir());
-        let found = query(request.call.op, core, &dir, &request.limit, |generation, _| {
-            Looker::Exclusive.list_and_look(core, generation, &dir, &request.limit)
-        })?;
-        found.map_or(Ok(()), Err)?;
-        self.shared.has_looked.store(true, Ordering::Release);
-        Ok(())
     }
 
     pub(super) fn describe(&self) -> &'static str {
@@ -139,7 +120,6 @@ impl Acquire for Arc<ExclusiveHandle> {
             Box::new(move || turns.end_hold(node)) as OnLoss
         };
         let callbacks = Callbacks { on_blocked: &on_blocked, on_loss: &on_loss, ..Callbacks::NONE };
-        self.check_kind(request)?;
         let Some(node) = attempt::acquire(request, &shared.node, &callbacks)? else {
             return Ok(None);
         };

@@ -66,9 +66,6 @@ impl SemaphoreHandle {
     /// be this user's number; from then on the server's counts.
     fn number(&self, op: &'static str, limit: &Limit<'_>) -> Result<u32> {
         let ours = self.settings.permits;
-        if !self.has_agreed.load(Ordering::Acquire) {
-            self.check_kind(op, limit)?;
-        }
         let theirs = self.shared.permits.number(op, self.settings.core(), ours, limit)?;
         // 0 is a pause: every client waits until the number is raised.
         if theirs != ours && theirs != 0 && !self.has_agreed.load(Ordering::Acquire) {
@@ -80,12 +77,6 @@ impl SemaphoreHandle {
         }
         self.has_agreed.store(true, Ordering::Release);
         Ok(theirs)
-    }
-
-    /// An error if the path belongs to a lock of another kind. This is asked before the number is
-    /// written there.
-    fn check_kind(&self, op: &'static str, limit: &Limit<'_>) -> Result<()> {
-        self.shared.permits.check_kind(op, self.settings.core(), limit)
     }
 
     /// Takes all of `number` permits or none. `None`: somebody else was ahead, or has them.
@@ -190,7 +181,8 @@ impl SemaphoreHandle {
 
     pub(super) fn set_permits(&self, permits: u32) -> Result<()> {
         let limit = Limit::after(self.settings.operation_timeout());
-        self.check_kind("set_permits", &limit)?;
+        // Before a number is written to the node of a lock of another kind.
+        self.shared.permits.check_kind("set_permits", self.settings.core(), &limit)?;
         // A caller that sets the number knows it, whatever number it was given before. This is
         // noted before the request: if its answer is lost, the number may have changed, and this
         // handle must go on with the new one.

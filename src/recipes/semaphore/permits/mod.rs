@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) use self::count::Count;
 use crate::error::{Error, Result};
 use crate::queue::ContenderNode;
-use crate::queue::kinds::Looker;
+use crate::queue::kinds::{Beside, Looker};
 use crate::queue::request::until_done;
 use crate::queue::snapshot::Children;
 use crate::queue::{Contender, Request, Step, Stop, name, query};
@@ -85,8 +85,8 @@ impl Permits {
         found.map_or(Ok(()), Err)
     }
 
-    /// The number at the server. If there is none, `given`, the caller's, is written there. `limit`
-    /// is for all of it.
+    /// The number at the server. If there is none, `given`, the caller's, is written there, unless a
+    /// lock of another kind stands at the path. `limit` is for all of it.
     pub(crate) fn number(
         &self,
         op: &'static str,
@@ -95,9 +95,31 @@ impl Permits {
         limit: &Limit<'_>,
     ) -> Result<u32> {
         let path = self.count.path();
-        query(op, core, path, limit, |generation, _| {
-            self.count.get(generation, given, false, limit)
-        })
+        let mut stranger = None;
+        let number = query(op, core, path, limit, |generation, _| {
+            let node = Operation::GetData { path, watch: false };
+            let children = Operation::GetChildren { path, watch: false };
+            let mut answers = generation.synced(&[node, children], limit)?;
+            let node = match answers.take(0).and_then(Reply::node) {
+                Err(CallError::NoNode) => None,
+                node => Some(node?),
+            };
+            match answers.listed(1) {
+                Err(CallError::NoNode) => {}
+                listed => {
+                    let listed = listed?;
+                    let (others, pending) = (&listed.children.names(), &listed.pending);
+                    let beside = Beside { dir: path, others, pending };
+                    stranger = Looker::Semaphore.look(core, generation, &beside, limit)?;
+                }
+            }
+            match node.and_then(|node| self.count.said(&node)) {
+                Some(number) => Ok(number),
+                None if stranger.is_some() => Ok(given),
+                None => self.count.get(generation, given, false, limit),
+            }
+        })?;
+        stranger.map_or(Ok(number), Err)
     }
 
     /// Writes the number. False: the node's data belongs to somebody else.
