@@ -54,6 +54,13 @@ impl WaitLimit {
     }
 }
 
+/// How a wait has ended.
+pub enum Acquired {
+    Held(HeldLocks),
+    /// Others have the lock at this path, one of those that were asked for.
+    ByOthers(String),
+}
+
 /// The locks of `run`, not yet held.
 pub struct Locks {
     session: ZkSession,
@@ -111,14 +118,14 @@ impl Locks {
         Ok(Locks { session: session.clone(), paths: args.paths.clone(), locks, all })
     }
 
-    /// Acquires all locks, or gives `None` if another client holds one of them. A signal ends the
-    /// wait, and nothing stays in a queue.
+    /// Acquires all locks, or none if another client holds one of them. A signal ends the wait, and
+    /// nothing stays in a queue.
     pub fn acquire(
         &self,
         wait_limit: &WaitLimit,
         signals: &Signals,
         output: &Output,
-    ) -> Result<Option<HeldLocks>, Failure> {
+    ) -> Result<Acquired, Failure> {
         let (done, is_done) = bounded::<()>(0);
         let (paths, locks, told) = (self.paths.clone(), self.locks.clone(), output.clone());
         let session = self.session.clone();
@@ -135,8 +142,10 @@ impl Locks {
         let acquired = self.all.lock_with(wait_limit.wait(signals));
         drop(done);
         match acquired {
-            Ok(guard) => Ok(Some(HeldLocks { paths: self.paths.clone(), guard })),
-            Err(e) if e.is_contended() => Ok(None),
+            Ok(guard) => Ok(Acquired::Held(HeldLocks { paths: self.paths.clone(), guard })),
+            Err(Error::WouldBlock { path } | Error::TimedOut { path }) => {
+                Ok(Acquired::ByOthers(path))
+            }
             Err(Error::Cancelled { .. }) => match signals.ending() {
                 Some(signal) => Err(Failure::signalled(signal)),
                 None => Err(Failure::system("the wait was cancelled")),

@@ -40,8 +40,9 @@ pub fn elect(common: &Common, args: &ElectArgs, output: &Output) -> Result<u8, F
             let left = candidate.leave();
             if e.is_contended() {
                 left?;
-                let text = format!("others lead {}", args.path);
-                output.hint("not_obtained", &text, json!({"path": args.path}));
+                let sentence = format!("others lead {}", args.path);
+                let fields = json!({"status": args.conflict_exit_code});
+                super::held_by::tell(&session, &args.path, &sentence, fields, output);
                 return Ok(args.conflict_exit_code);
             }
             let is_cancelled = matches!(e, Error::Cancelled { .. });

@@ -16,6 +16,7 @@ mod beside;
 mod child;
 pub mod elect;
 mod guard;
+mod held_by;
 mod hold;
 mod memory;
 mod plan;
@@ -32,7 +33,7 @@ use serde_json::json;
 use zk_mutex::ZkSession;
 use zk_mutex::crossbeam_channel::{at, bounded, never, select};
 
-use self::acquire::Locks;
+use self::acquire::{Acquired, Locks};
 use self::guard::Guard;
 use self::hold::Hold;
 use self::memory::Memory;
@@ -76,17 +77,18 @@ pub fn run(common: &Common, args: &RunArgs, output: &Output) -> Result<u8, Failu
         })?
     };
     let hold = match locks.acquire(&wait, &signals, output) {
-        Ok(Some(hold)) => hold,
-        other => {
+        Ok(Acquired::Held(hold)) => hold,
+        Ok(Acquired::ByOthers(path)) => {
+            let fields = json!({"paths": args.paths, "status": args.conflict_exit_code});
+            let sentence = format!("{path} is held by others");
+            held_by::tell(&session, &path, &sentence, fields, output);
             // The reporting thread may still have a handle of the session.
             let _ = session.close();
-            other?;
-            output.hint(
-                "not_obtained",
-                &format!("{} is held by others", args.paths.join(", ")),
-                json!({"paths": args.paths, "status": args.conflict_exit_code}),
-            );
             return Ok(args.conflict_exit_code);
+        }
+        Err(failure) => {
+            let _ = session.close();
+            return Err(failure);
         }
     };
     let memory =

@@ -317,6 +317,89 @@ fn the_time_of_a_wait_and_a_signal_end_the_look_at_the_path() {
     drop(unanswered);
 }
 
+/// Holds a lock until `go` is there.
+fn holder(server: &TestServer, notes: &Notes, arguments: &[&str]) -> Running {
+    let script = notes.script("echo > $D/began; while [ ! -e $D/go ]; do sleep 0.02; done");
+    let tail = ["--", "sh", "-c", &script];
+    let holder = Running::start(zk_lock(server, &[arguments, &tail].concat()));
+    notes.wait("began");
+    holder
+}
+
+#[test]
+fn a_lock_that_others_hold_is_named_with_its_holders() {
+    let server = server();
+    let notes = Notes::new();
+    let holder = holder(&server, &notes, &["run", "/locks/b"]);
+    let id = holder.pid().as_raw_nonzero();
+    // The second of three, without a terminal.
+    let several = ["run", "--try", "/locks/a", "/locks/b", "/locks/c", "--", "true"];
+    let ended = run(&server, &several);
+    assert_eq!(ended.code, 124, "{ended:?}");
+    let begins = "zk-lock: /locks/b is held by others: mutex, ";
+    assert!(ended.err.starts_with(begins), "{ended:?}");
+    assert!(ended.err.contains(&format!(":{id}, zk-mutex, session 0x")), "{ended:?}");
+    assert!(ended.err.contains(", for "), "for how long: {ended:?}");
+    assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
+    let timeout = ["run", "--timeout", "200ms", "-E", "9", "/locks/b", "--", "true"];
+    assert_code(&server, &timeout, 9, begins);
+    let quiet = run(&server, &[&["--quiet"], &several[..]].concat());
+    assert_eq!((quiet.code, quiet.err.as_str()), (124, ""));
+    let json = run(&server, &[&["--json"], &several[..]].concat());
+    let line: serde_json::Value = serde_json::from_str(&json.err).expect("one line of JSON");
+    assert_eq!((&line["event"], &line["path"]), (&"not_obtained".into(), &"/locks/b".into()));
+    assert_eq!(line["held_by"][0]["pid"], id.get());
+    std::fs::write(notes.path("go"), "").expect("a file");
+    assert_eq!(holder.end().code, 0);
+}
+
+#[test]
+fn the_holders_of_permits_and_the_leader_are_named_too() {
+    let server = server();
+    let notes = [Notes::new(), Notes::new(), Notes::new()];
+    let permit = ["run", "--permits", "1", "--of", "2", "/limits/two"];
+    let holders = [
+        holder(&server, &notes[0], &permit),
+        holder(&server, &notes[1], &permit),
+        holder(&server, &notes[2], &["elect", "/leader"]),
+    ];
+    let pids = holders.each_ref().map(|holder| holder.pid().as_raw_nonzero());
+    let ended = run(&server, &["run", "--permits", "1", "--try", "/limits/two", "--", "true"]);
+    assert_eq!(ended.code, 124, "{ended:?}");
+    assert!(ended.err.contains("/limits/two is held by others: permit, "), "{ended:?}");
+    for pid in &pids[..2] {
+        assert!(ended.err.contains(&format!(":{pid}, ")), "{pid}: {ended:?}");
+    }
+    let ended = run(&server, &["elect", "--timeout", "200ms", "/leader", "--", "true"]);
+    assert_eq!(ended.code, 124, "{ended:?}");
+    assert!(ended.err.contains("others lead /leader: candidate, "), "{ended:?}");
+    assert!(ended.err.contains(&format!(":{}, ", pids[2])), "{ended:?}");
+    for (holder, notes) in holders.into_iter().zip(&notes) {
+        std::fs::write(notes.path("go"), "").expect("a file");
+        assert_eq!(holder.end().code, 0);
+    }
+}
+
+/// That others hold the lock is known already.
+#[test]
+fn holders_that_cannot_be_read_make_no_outage_of_it() {
+    let server = server();
+    let notes = Notes::new();
+    let holder = holder(&server, &notes, &["run", LOCK]);
+    let watches = server.watch_count();
+    let tried = Running::start(zk_lock(&server, &["run", "--timeout", "2s", LOCK, "--", "true"]));
+    // Its own node, and the one ahead: it knows that it has to wait.
+    until("it watches both", LIMIT, || (server.watch_count() >= watches + 2).then_some(()));
+    let held = server.hold_requests(Op::GetChildren.on(LOCK));
+    assert!(server.wait_request(Op::Delete.on(LOCK), LIMIT).is_some(), "the wait is over");
+    let ended = tried.end();
+    drop(held);
+    assert_eq!(ended.code, 124, "{ended:?}");
+    assert_eq!(ended.err, "zk-lock: /locks/orders is held by others\n");
+    std::fs::write(notes.path("go"), "").expect("a file");
+    assert_eq!(holder.end().code, 0);
+}
+
 #[test]
 fn json_lines_tell_what_happens() {
     let server = server();
