@@ -51,7 +51,10 @@ pub const STATUSES: [(&str, &str); 12] = [
     ("0", "done; of `run` and `elect`, the status of the command"),
     ("1", "nobody holds the lock, or there is no such node; `doctor` found a fault"),
     ("128+n", "the command, or zk-lock while it waited, was ended by the signal n"),
-    ("123", "the lock was lost, or was about to be, and the command was ended"),
+    (
+        "123",
+        "the lock was lost, or was about to be, and the command was ended; --loss-status sets another status",
+    ),
     ("124", "others held the lock (--try, --timeout); -E sets another status"),
     ("126", "the command cannot be run"),
     ("127", "the command was not found"),
@@ -201,6 +204,9 @@ pub struct ChildArgs {
     /// Run this when the lock is lost: words separated by blanks, no shell; ZK_LOCK_LOSS says why
     #[arg(long, value_name = "COMMAND")]
     pub on_loss: Option<String>,
+    /// The exit status if the lock is lost
+    #[arg(long, value_name = "STATUS", default_value_t = crate::exit::LOST)]
+    pub loss_status: u8,
     /// End the command when somebody asks for the lock (`zk-lock revoke`)
     #[arg(long)]
     pub revocable: bool,

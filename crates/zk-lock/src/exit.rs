@@ -51,6 +51,11 @@ impl Failure {
         Failure::new(SYSTEM, "system", message)
     }
 
+    /// Whether a lock was lost.
+    pub fn is_loss(&self) -> bool {
+        self.kind == "lost"
+    }
+
     pub fn signalled(signal: i32) -> Failure {
         let name = crate::run::signals::name(signal);
         Failure::new(of_signal(signal), "signal", format!("ended by {name}"))

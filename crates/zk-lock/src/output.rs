@@ -94,9 +94,14 @@ impl Output {
         self.tell(level, event, text, fields);
     }
 
+    /// The work has failed while it was done: shown with `--quiet` too.
+    pub fn error(&self, event: &str, text: &str, fields: Value) {
+        self.tell(LevelFilter::Error, event, text, fields);
+    }
+
     pub fn failed(&self, failure: &Failure) {
         let fields = json!({"kind": failure.kind, "status": failure.code});
-        self.tell(LevelFilter::Error, "failed", &failure.message, fields);
+        self.error("failed", &failure.message, fields);
     }
 
     fn tell(&self, level: LevelFilter, event: &str, text: &str, fields: Value) {

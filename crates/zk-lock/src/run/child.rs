@@ -4,20 +4,18 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
 
-use super::guard::{self, Guard};
+use super::guard::{self, Deed, Ending, Guard};
+use super::on_loss::{self, OnLoss};
 use super::plan::Plan;
 use super::starter;
 use super::terminal::Terminal;
 use crate::exit::{self, Failure};
 use crate::output;
-
-/// How long the command of --on-loss may take.
-const ON_LOSS_LIMIT: Duration = Duration::from_secs(30);
 
 const ABORT_LIMIT: Duration = Duration::from_secs(3);
 const SHORT_PAUSE: Duration = Duration::from_millis(10);
@@ -43,16 +41,18 @@ pub struct Child {
     pub pid: Pid,
     pub guard: Guard,
     has_guard: bool,
-    /// A guard that has ended since has ended the command.
-    guard_has_acted: bool,
+    /// Of a guard that has ended since.
+    deed: Option<Deed>,
+    plan: Plan,
     terminal: Option<Terminal>,
     /// `None` once the command has begun.
     gate: Option<UnixStream>,
     pub status: Option<Status>,
     /// The signal that has stopped it.
     stopped_by: Option<i32>,
+    on_loss: OnLoss,
     /// The command of --on-loss, while it runs, and since when.
-    on_loss: Option<(Pid, Instant)>,
+    teller: Option<(Pid, Instant)>,
 }
 
 impl Child {
@@ -60,9 +60,11 @@ impl Child {
     pub fn prepare(
         command: &[OsString],
         variables: &[(String, String)],
-        mut guard: Guard,
+        plan: &Plan,
     ) -> Result<Child, Failure> {
         let failed = |e: std::io::Error| Failure::system(format!("cannot start a process: {e}"));
+        let on_loss = OnLoss::new(&plan.on_loss, variables)?;
+        let mut guard = Guard::start(plan, &on_loss)?;
         // Orphans of the group become children of this process, so that it notices their end.
         #[cfg(target_os = "linux")]
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
@@ -84,12 +86,14 @@ impl Child {
             pid,
             guard,
             has_guard: true,
-            guard_has_acted: false,
+            deed: None,
+            plan: plan.clone(),
             terminal: None,
             gate: Some(gate),
             status: None,
             stopped_by: None,
-            on_loss: None,
+            on_loss,
+            teller: None,
         })
     }
 
@@ -119,9 +123,9 @@ impl Child {
     }
 
     /// Asks the group to end.
-    pub fn end(&mut self, signal: i32) {
-        self.guard.ending();
-        self.signal(signal);
+    pub fn end(&mut self, why: Ending) {
+        self.guard.ending(why);
+        self.signal(self.plan.signal);
         // A stopped process gets no signal but SIGKILL.
         self.signal(Signal::CONT.as_raw());
     }
@@ -130,9 +134,9 @@ impl Child {
         let _ = kill_process_group(self.pid, Signal::KILL);
     }
 
-    /// Whether the guard found that the lease ran out, and zk-lock did nothing.
-    pub fn was_ended_by_guard(&mut self) -> bool {
-        self.guard_has_acted || self.guard.has_acted()
+    /// What the guard found at the end of the lease, where zk-lock did nothing.
+    pub fn deed(&mut self) -> Option<Deed> {
+        self.deed.or_else(|| self.guard.deed())
     }
 
     /// Whether no process of the group is left. Before the command was reaped this is false.
@@ -142,7 +146,7 @@ impl Child {
 
     /// Takes note of all children that have ended or stopped. This alone reaps, on the thread that
     /// alone sends signals: none of them can reach a process that was given the id of another.
-    pub fn reap(&mut self, plan: &Plan) {
+    pub fn reap(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             if status.stopped() {
                 if pid == self.pid {
@@ -157,19 +161,19 @@ impl Child {
             };
             if pid == self.pid {
                 self.status = Some(ended);
-            } else if pid == self.guard.pid && self.status.is_none() {
+            } else if pid == self.guard.pid {
                 self.has_guard = false;
-            } else if self.on_loss.is_some_and(|(helper, _)| helper == pid) {
-                self.on_loss = None;
+            } else if self.teller.is_some_and(|(teller, _)| teller == pid) {
+                self.teller = None;
             }
         }
-        if !self.has_guard {
+        if !self.has_guard && self.status.is_none() {
             // Somebody killed the guard process. If no other one can be started now, the next call
             // tries again.
-            if let Ok(guard) = Guard::start(plan) {
-                self.guard_has_acted |= self.guard.has_acted();
+            if let Ok(mut guard) = Guard::start(&self.plan, &self.on_loss) {
+                self.deed = self.deed();
+                guard.adopt(self.pid, &self.guard);
                 self.guard = guard;
-                self.guard.adopt(self.pid);
                 self.has_guard = true;
             }
         }
@@ -207,35 +211,24 @@ impl Child {
         self.signal(Signal::CONT.as_raw());
     }
 
-    /// Starts the command of --on-loss.
-    pub fn run_on_loss(
-        &mut self,
-        words: &[String],
-        variables: &[(String, String)],
-        reason: &str,
-    ) -> std::io::Result<()> {
-        let Some((program, arguments)) = words.split_first() else { return Ok(()) };
-        let child = Command::new(program)
-            .args(arguments)
-            .envs(variables.iter().map(|(name, value)| (name, value)))
-            .env("ZK_LOCK_LOSS", reason)
-            .stdin(Stdio::null())
-            .process_group(0)
-            .spawn()?;
-        let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        self.on_loss = id.map(|id| (id, Instant::now()));
+    /// Starts the command of --on-loss, unless it was started before.
+    pub fn run_on_loss(&mut self, reason: &str) -> std::io::Result<()> {
+        if let Some(child) = self.on_loss.start(reason)? {
+            let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            self.teller = id.map(|id| (id, Instant::now()));
+        }
         Ok(())
     }
 
     /// The group is gone: tidies up.
-    pub fn finish(mut self, plan: &Plan) {
+    pub fn finish(mut self) {
         self.give_terminal_back();
-        while let Some((helper, since)) = self.on_loss {
-            if since.elapsed() > ON_LOSS_LIMIT {
-                let _ = kill_process_group(helper, Signal::KILL);
+        while let Some((teller, since)) = self.teller {
+            if since.elapsed() > on_loss::LIMIT {
+                let _ = kill_process_group(teller, Signal::KILL);
             }
             std::thread::sleep(SHORT_PAUSE);
-            self.reap(plan);
+            self.reap();
         }
         self.guard.dismiss();
     }

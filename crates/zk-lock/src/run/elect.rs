@@ -12,6 +12,7 @@ use super::acquire::WaitLimit;
 use super::beside;
 use super::hold::{self, Hold, end_of};
 use super::plan::{self, Plan};
+use super::reports::Reports;
 use super::signals::Signals;
 use crate::cli::{Common, ElectArgs};
 use crate::exit::Failure;
@@ -23,6 +24,7 @@ pub fn elect(common: &Common, args: &ElectArgs, output: &Output) -> Result<u8, F
     let mut plan = Plan::of(&args.child)?;
     let acl = plan::acl(common, &args.child)?;
     let signals = Signals::start()?;
+    let reports = Reports::start(output)?;
     let wait_limit = WaitLimit::new(started, false, args.timeout);
     let session = super::connect(common, &args.child, &wait_limit, &signals, output)?;
     plan.fit(&args.child, session.status().timeout)?;
@@ -51,10 +53,11 @@ pub fn elect(common: &Common, args: &ElectArgs, output: &Output) -> Result<u8, F
         }
     };
     let term = Term { path: args.path.clone(), candidate, leadership };
-    let code = super::hold_and_run(&session, &term, &plan, &args.command, &signals, output);
-    super::release(Box::new(term), &session, output);
+    let outcome = super::hold_and_run(&session, &term, &plan, &args.command, &signals, &reports);
+    super::release(Box::new(term), &session, &reports);
     let _ = session.close();
-    code
+    reports.finish(&signals);
+    Ok(outcome?.code)
 }
 
 /// One term of this process as the leader.

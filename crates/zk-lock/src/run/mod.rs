@@ -3,7 +3,7 @@
 //! Four processes take part:
 //!
 //! * zk-lock itself holds the lock and decides (`supervise.rs`);
-//! * the **guard** (`guard.rs`) ends the command if zk-lock cannot: it was killed, or stopped;
+//! * the **guard** (`guard/`) ends the command if zk-lock cannot: it was killed, or stopped;
 //! * the **starter** (`starter.rs`) waits until the guard knows of it, and then becomes the
 //!   command. So the command never runs without a guard;
 //! * the **command** leads a process group of its own, in which its children are too.
@@ -19,7 +19,9 @@ mod guard;
 mod held_by;
 mod hold;
 mod memory;
+mod on_loss;
 mod plan;
+mod reports;
 pub mod signals;
 mod starter;
 mod supervise;
@@ -34,11 +36,12 @@ use zk_mutex::ZkSession;
 use zk_mutex::crossbeam_channel::{at, bounded, never, select};
 
 use self::acquire::{Acquired, Locks};
-use self::guard::Guard;
 use self::hold::Hold;
 use self::memory::Memory;
 use self::plan::Plan;
+use self::reports::Reports;
 use self::signals::Signals;
+use self::supervise::Outcome;
 use crate::cli::{ChildArgs, Common, RunArgs};
 use crate::connect;
 use crate::exit::{Failure, UNREACHABLE};
@@ -64,6 +67,7 @@ pub fn run(common: &Common, args: &RunArgs, output: &Output) -> Result<u8, Failu
     let started = Instant::now();
     let mut plan = Plan::of_run(args)?;
     let signals = Signals::start()?;
+    let reports = Reports::start(output)?;
     let wait = acquire::WaitLimit::new(started, args.try_once, args.timeout);
     let session = connect(common, &args.child, &wait, &signals, output)?;
     plan.fit(&args.child, session.status().timeout)?;
@@ -93,15 +97,18 @@ pub fn run(common: &Common, args: &RunArgs, output: &Output) -> Result<u8, Failu
     };
     let memory =
         args.record.then(|| Memory::begin(&session, &args.paths, &hold.variables(&session)));
-    let code = hold_and_run(&session, &hold, &plan, &args.command, &signals, output);
-    let lost = hold.lost_reason().map(|reason| reason.to_string());
-    release(Box::new(hold), &session, output);
+    let outcome = hold_and_run(&session, &hold, &plan, &args.command, &signals, &reports);
+    release(Box::new(hold), &session, &reports);
     if let Some(memory) = memory {
-        let status = code.as_ref().map_or_else(|failure| failure.code, |code| *code);
-        memory.end(&session, status, lost.as_deref(), output);
+        let (status, lost) = match &outcome {
+            Ok(outcome) => (outcome.code, outcome.lost.as_deref()),
+            Err(failure) => (failure.code, Some(&*failure.message).filter(|_| failure.is_loss())),
+        };
+        memory.end(&session, status, lost, output);
     }
     let _ = session.close();
-    code
+    reports.finish(&signals);
+    Ok(outcome?.code)
 }
 
 /// Everything between having the lock and giving it back.
@@ -111,37 +118,38 @@ pub fn hold_and_run(
     plan: &Plan,
     command: &[OsString],
     signals: &Signals,
-    output: &Output,
-) -> Result<u8, Failure> {
+    reports: &Reports,
+) -> Result<Outcome, Failure> {
     let since = Instant::now();
     let variables = hold.variables(session);
     let fields: serde_json::Map<_, _> =
         variables.iter().map(|(name, value)| (name.to_lowercase(), json!(value))).collect();
-    output.note("acquired", &format!("{} is held", hold.name()), fields.into());
+    reports.note("acquired", &format!("{} is held", hold.name()), fields.into());
     // A signal came during the wait for the lock, too late to end the wait.
     if let Some(signal) = signals.ending() {
         return Err(Failure::signalled(signal));
     }
-    let guard = Guard::start(plan)?;
-    let child = child::Child::prepare(command, &variables, guard)?;
-    let code = supervise::supervise(hold, plan, since, &variables, child, signals, output)?;
-    supervise::keep_for_min_hold(hold, plan, since, signals, output);
-    Ok(code)
+    let child = child::Child::prepare(command, &variables, plan)?;
+    let outcome = supervise::supervise(hold, plan, since, child, signals, reports)?;
+    if outcome.lost.is_none() {
+        supervise::keep_for_min_hold(hold, plan, since, signals, reports);
+    }
+    Ok(outcome)
 }
 
 /// Gives the lock back, which cannot change the command's exit status any more.
-pub fn release(hold: Box<dyn Hold>, session: &ZkSession, output: &Output) {
+pub fn release(hold: Box<dyn Hold>, session: &ZkSession, reports: &Reports) {
     let name = hold.name();
     let was_held = hold.valid_until().is_some();
     match hold.release() {
-        Ok(()) => output.note("released", &format!("{name} is released"), json!({})),
+        Ok(()) => reports.note("released", &format!("{name} is released"), json!({})),
         Err(e) if was_held => {
             let text = format!(
                 "{name}: the release is not confirmed: {e}. The server frees the lock {} from now \
                  at the latest",
                 show(session.status().timeout)
             );
-            output.warn("release_unconfirmed", &text, json!({}));
+            reports.warn("release_unconfirmed", &text, json!({}));
         }
         // There was a message about the loss when it happened.
         Err(_) => {}

@@ -22,6 +22,8 @@ pub struct Plan {
     pub min_hold: Option<Duration>,
     pub max_hold: Option<Duration>,
     pub on_loss: Vec<String>,
+    /// The exit status if the lock is lost.
+    pub loss_status: u8,
     pub revocable: bool,
 }
 
@@ -61,6 +63,7 @@ impl Plan {
             min_hold: None,
             max_hold: None,
             on_loss: on_loss.split_whitespace().map(str::to_owned).collect(),
+            loss_status: args.loss_status,
             revocable: args.revocable,
         };
         plan.fit(args, args.session)?;

@@ -7,17 +7,20 @@ use serde_json::json;
 use zk_mutex::crossbeam_channel::Select;
 
 use super::child::{Child, Status};
+use super::guard::{Deed, Ending};
 use super::hold::Hold;
 use super::plan::Plan;
+use super::reports::{Moment, Reports};
 use super::signals::{self, Signals};
-use crate::exit::{Failure, LOST};
-use crate::output::Output;
-use crate::time::show;
+use crate::exit::Failure;
+use crate::time::{boot_millis, millis, show};
 
 /// Nothing that has no event of its own is noticed later than this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// While the group is to end, in which processes may be that are no children of ours.
 const SHORT_PAUSE: Duration = Duration::from_millis(10);
+/// This thread looks each second. If it comes so much later, it was stopped, or got no processor.
+const PAUSED: Duration = Duration::from_secs(2);
 /// After SIGKILL, where the lock is lost already: a process that the kernel does not let go is left
 /// behind then.
 const KILL_TIMEOUT: Duration = Duration::from_secs(3);
@@ -33,27 +36,34 @@ enum Why {
     LeftBehind,
 }
 
-struct Ending {
+struct Begun {
     why: Why,
     since: Instant,
     killed: Option<Instant>,
 }
 
-/// Runs the prepared command to its end; gives the exit status. However this returns, no process
-/// of the command is left, as far as the kernel ends it.
+/// How the command has ended.
+pub struct Outcome {
+    /// The exit status of zk-lock.
+    pub code: u8,
+    /// Why, if the lock was lost, or was about to be, before the command had ended.
+    pub lost: Option<String>,
+}
+
+/// Runs the prepared command to its end. However this returns, no process of the command is left,
+/// as far as the kernel ends it.
 pub fn supervise(
     hold: &dyn Hold,
     plan: &Plan,
     since: Instant,
-    variables: &[(String, String)],
     mut child: Child,
     signals: &Signals,
-    output: &Output,
-) -> Result<u8, Failure> {
-    match watch(hold, plan, since, variables, &mut child, signals, output) {
-        Ok(code) => {
-            child.finish(plan);
-            Ok(code)
+    reports: &Reports,
+) -> Result<Outcome, Failure> {
+    match watch(hold, plan, since, &mut child, signals, reports) {
+        Ok(outcome) => {
+            child.finish();
+            Ok(outcome)
         }
         Err(failure) => {
             child.abort();
@@ -66,29 +76,34 @@ fn watch(
     hold: &dyn Hold,
     plan: &Plan,
     since: Instant,
-    variables: &[(String, String)],
     child: &mut Child,
     signals: &Signals,
-    output: &Output,
-) -> Result<u8, Failure> {
+    reports: &Reports,
+) -> Result<Outcome, Failure> {
     let lost = hold.lost();
     let revokes = hold.revoke_requests();
     let mut is_asked_for = false;
-    let mut ending: Option<Ending> = None;
+    let mut ending: Option<Begun> = None;
+    let mut told: Option<String> = None;
     let mut is_to_go_on = false;
     // The shortest time in which the command can be ended.
     let needed = plan.grace + plan.margin;
-    if hold.valid_until().is_none_or(|end| end <= Instant::now() + needed) {
-        let reason = reason(hold);
-        return Err(Failure::new(LOST, "lost", format!("{} was lost: {reason}", hold.name())));
-    }
+    let mut lease = Lease::new();
+    let Some(end) = lease.look(hold).filter(|end| *end > Instant::now() + needed) else {
+        let text = format!("{} was lost: {}", hold.name(), lease.reason(hold));
+        return Err(Failure::new(plan.loss_status, "lost", text));
+    };
     // Those that came while the lock was waited for are not the command's.
     while signals.events.try_recv().is_ok() {}
     if let Some(signal) = signals.ending() {
         return Err(Failure::signalled(signal));
     }
     signals.has_command.store(true, Ordering::SeqCst);
+    // From its first moment on the command has a guard that knows when the lease ends.
+    child.guard.lease(end.saturating_duration_since(Instant::now()));
     child.begin()?;
+    // Whether the lock was held when the command was found to have ended.
+    let mut ended_in_time = None;
     loop {
         while let Ok(signal) = signals.events.try_recv() {
             if signal == signals::STOP && child.status.is_none() {
@@ -96,15 +111,26 @@ fn watch(
                 is_to_go_on = true;
             } else if signals::is_passed_on(signal) && child.status.is_none() {
                 let name = signals::name(signal);
-                output.note("passed_on", &format!("{name} goes to the command"), json!({}));
+                reports.note("passed_on", &format!("{name} goes to the command"), json!({}));
                 child.signal(signal);
             }
         }
-        child.reap(plan);
+        child.reap();
         is_to_go_on |= child.stop_with_it();
         let now = Instant::now();
-        let end = hold.valid_until();
-        child.guard.lease(end.map_or(Duration::ZERO, |end| end.saturating_duration_since(now)));
+        let end = lease.look(hold);
+        match end {
+            Some(end) => child.guard.lease(end.saturating_duration_since(now)),
+            // The guard hears of a loss first that zk-lock ends the command, or it would do so in
+            // its place.
+            None if ending.as_ref().is_some_and(|begun| begun.why == Why::Loss) => {
+                child.guard.lease(Duration::ZERO);
+            }
+            None => {}
+        }
+        if child.status.is_some() && ended_in_time.is_none() {
+            ended_in_time = Some(end.is_some());
+        }
         if child.group_is_gone() {
             break;
         }
@@ -117,14 +143,14 @@ fn watch(
                      command",
                     hold.name()
                 );
-                output.warn("revoke_requested", &text, json!({}));
+                reports.warn("revoke_requested", &text, json!({}));
             }
         }
         let is_short = end.is_none_or(|end| end <= now + needed);
-        let why = if is_short {
-            Some(Why::Loss)
-        } else if child.status.is_some() {
+        let why = if child.status.is_some() {
             Some(Why::LeftBehind)
+        } else if is_short {
+            Some(Why::Loss)
         } else if plan.max_hold.is_some_and(|most| now >= since + most) {
             Some(Why::MaxHold)
         } else if is_asked_for && plan.revocable {
@@ -133,16 +159,23 @@ fn watch(
             None
         };
         if let Some(why) = why {
-            let begun = ending.get_or_insert_with(|| {
-                // The signal comes first: a write to stderr blocks if that is a full pipe.
-                child.end(plan.signal);
-                tell(hold, plan, why, end.map(|end| end.saturating_duration_since(now)), output);
-                Ending { why, since: now, killed: None }
-            });
             // The lock may go while the command is being ended for another reason.
-            if (begun.why != why || begun.since == now) && why == Why::Loss {
+            let is_new_loss =
+                why == Why::Loss && ending.as_ref().is_none_or(|begun| begun.why != Why::Loss);
+            if is_new_loss && ending.is_some() {
+                child.guard.ending(Ending::Loss);
+            }
+            let begun = ending.get_or_insert_with(|| {
+                child.end(if why == Why::Loss { Ending::Loss } else { Ending::Other });
+                let left = end.map(|end| end.saturating_duration_since(now));
+                tell(hold, plan, why, left, &lease, reports);
+                Begun { why, since: now, killed: None }
+            });
+            if is_new_loss {
                 begun.why = Why::Loss;
-                run_on_loss(&reason(hold), plan, variables, child, output);
+                let reason = lease.reason(hold);
+                run_on_loss(&reason, plan, child, reports);
+                told = Some(reason);
             }
         } else if is_to_go_on {
             child.go_on();
@@ -157,10 +190,10 @@ fn watch(
                     wake = wake.min(since + most);
                 }
             }
-            Some(Ending { killed: Some(killed), .. }) => {
+            Some(Begun { killed: Some(killed), .. }) => {
                 if end.is_none() && now >= *killed + KILL_TIMEOUT {
                     let text = "a process of the command does not end, not even by SIGKILL";
-                    output.warn("left_behind", text, json!({"group": child.pid.as_raw_nonzero()}));
+                    reports.warn("left_behind", text, json!({"group": child.pid.as_raw_nonzero()}));
                     break;
                 }
                 child.kill();
@@ -173,7 +206,7 @@ fn watch(
                     child.kill();
                     ending.killed = Some(now);
                     let text = "SIGKILL to the command's process group";
-                    output.warn("killed", text, json!({"group": child.pid.as_raw_nonzero()}));
+                    reports.warn("killed", text, json!({"group": child.pid.as_raw_nonzero()}));
                 }
                 wake = kill_at.max(now).min(now + SHORT_PAUSE);
             }
@@ -191,57 +224,95 @@ fn watch(
         let _ = select.ready_deadline(wake);
     }
     signals.has_command.store(false, Ordering::SeqCst);
-    let status = child.status;
     // The guard may have ended it while this process was stopped.
-    let is_told = ending.is_some_and(|ending| ending.why == Why::Loss);
-    let is_lost = is_told
-        || child.was_ended_by_guard()
-        || matches!(status, Some(Status::Signalled(_))) && hold.valid_until().is_none();
-    if is_lost && !is_told {
-        let reason = late_reason(hold);
-        let text = format!("{}: the command was killed, {reason}", hold.name());
-        output.warn("lost", &text, json!({"reason": reason}));
-        run_on_loss(&reason, plan, variables, child, output);
+    let found = match child.deed() {
+        Some(Deed::Ended { at, cause }) => {
+            Some((at, cause.text().to_owned(), "the guard has ended the command"))
+        }
+        Some(Deed::FoundEnded) => None,
+        None if ended_in_time == Some(true) => None,
+        None => {
+            Some((lease.lost_at(), lease.reason(hold), "the command has ended, perhaps after that"))
+        }
+    };
+    if let Some((at, reason, what)) = found.filter(|_| told.is_none()) {
+        let text = format!("{}: {what}: {reason}", hold.name());
+        reports.loss(at, "lost", &text, json!({"reason": reason}));
+        run_on_loss(&reason, plan, child, reports);
+        told = Some(reason);
     }
-    let status = status.map_or(LOST, Status::code);
-    let code = if is_lost { LOST } else { status };
+    let status = child.status.map_or(plan.loss_status, Status::code);
+    let code = if told.is_some() { plan.loss_status } else { status };
     let fields = json!({"status": code, "command_status": status});
-    output.note("ended", &format!("the command has ended with the status {status}"), fields);
-    Ok(code)
+    reports.note("ended", &format!("the command has ended with the status {status}"), fields);
+    Ok(Outcome { code, lost: told })
 }
 
-/// Starts the command of --on-loss, if there is one.
-fn run_on_loss(
-    reason: &str,
-    plan: &Plan,
-    variables: &[(String, String)],
-    child: &mut Child,
-    output: &Output,
-) {
-    if let Err(e) = child.run_on_loss(&plan.on_loss, variables, reason) {
+/// Starts the command of --on-loss, if there is one, and nobody has started it.
+fn run_on_loss(reason: &str, plan: &Plan, child: &mut Child, reports: &Reports) {
+    if let Err(e) = child.run_on_loss(reason) {
         let text = format!("--on-loss {}: {e}", plan.on_loss.join(" "));
-        output.warn("on_loss_failed", &text, json!({}));
+        reports.warn("on_loss_failed", &text, json!({}));
     }
 }
 
-/// Why the lock is lost, or is about to be.
-fn reason(hold: &dyn Hold) -> String {
-    match hold.lost_reason() {
-        Some(reason) => reason.to_string(),
-        None => "ZooKeeper has not answered for so long that the lease runs out".to_owned(),
+/// What this thread has seen of the lease, and when.
+struct Lease {
+    /// The end of the lease as it was known last.
+    end: Moment,
+    looked: Moment,
+    /// The time between the last two looks.
+    pause: Duration,
+}
+
+impl Lease {
+    fn new() -> Lease {
+        let now = boot_millis();
+        Lease { end: now, looked: now, pause: Duration::ZERO }
+    }
+
+    /// Until when the lock is held; `None` if it is lost.
+    fn look(&mut self, hold: &dyn Hold) -> Option<Instant> {
+        let now = boot_millis();
+        self.pause = Duration::from_millis(now.saturating_sub(self.looked));
+        self.looked = now;
+        let end = hold.valid_until();
+        if let Some(end) = end {
+            self.end = now + millis(end.saturating_duration_since(Instant::now()));
+        }
+        end
+    }
+
+    /// When the lock, which is lost, went, as far as it is known.
+    fn lost_at(&self) -> Moment {
+        self.end.min(boot_millis())
+    }
+
+    /// Why the lock is lost, or is about to be.
+    fn reason(&self, hold: &dyn Hold) -> String {
+        match (hold.lost_reason(), self.pause) {
+            (Some(reason), pause) if pause >= PAUSED => {
+                format!("zk-lock did not run for {}, and {reason}", show(pause))
+            }
+            (None, pause) if pause >= PAUSED => {
+                format!("zk-lock did not run for {}, and the lease runs out", show(pause))
+            }
+            (Some(reason), _) => reason.to_string(),
+            (None, _) => {
+                "ZooKeeper has not answered for so long that the lease runs out".to_owned()
+            }
+        }
     }
 }
 
-/// Why the command is gone before this process has ended it.
-fn late_reason(hold: &dyn Hold) -> String {
-    match hold.valid_until() {
-        // The lease was renewed meanwhile, or has not ended yet.
-        Some(_) => "zk-lock got no processor until the lease was about to end".to_owned(),
-        None => reason(hold),
-    }
-}
-
-fn tell(hold: &dyn Hold, plan: &Plan, why: Why, left: Option<Duration>, output: &Output) {
+fn tell(
+    hold: &dyn Hold,
+    plan: &Plan,
+    why: Why,
+    left: Option<Duration>,
+    lease: &Lease,
+    reports: &Reports,
+) {
     let (name, signal) = (hold.name(), signals::name(plan.signal));
     let grace = left.map(|left| left.saturating_sub(plan.margin).min(plan.grace));
     let then = match grace {
@@ -253,7 +324,7 @@ fn tell(hold: &dyn Hold, plan: &Plan, why: Why, left: Option<Duration>, output: 
     let fields = json!({
         "grace_ms": grace.unwrap_or_default().as_millis(),
         "lease_left_ms": left.unwrap_or_default().as_millis(),
-        "reason": if why == Why::Loss { Some(reason(hold)) } else { None },
+        "reason": if why == Why::Loss { Some(lease.reason(hold)) } else { None },
     });
     match why {
         Why::Loss if left.is_some() => {
@@ -261,22 +332,23 @@ fn tell(hold: &dyn Hold, plan: &Plan, why: Why, left: Option<Duration>, output: 
                 "ZooKeeper does not answer, and the lease of {name} ends in {}: {then}",
                 show(left.unwrap_or_default())
             );
-            output.warn("losing", &text, fields);
+            reports.loss(boot_millis(), "losing", &text, fields);
         }
         Why::Loss => {
-            output.warn("lost", &format!("{name} is lost, {}: {then}", reason(hold)), fields);
+            let text = format!("{name} is lost, {}: {then}", lease.reason(hold));
+            reports.loss(lease.lost_at(), "lost", &text, fields);
         }
         Why::MaxHold => {
             let most = show(plan.max_hold.unwrap_or_default());
             let text = format!("{name} has been held for {most} (--max-hold): {then}");
-            output.warn("max_hold", &text, fields);
+            reports.warn("max_hold", &text, fields);
         }
         Why::Revoked => {
-            output.warn("revoked", &format!("somebody asks for {name}: {then}"), fields);
+            reports.warn("revoked", &format!("somebody asks for {name}: {then}"), fields);
         }
         Why::LeftBehind => {
             let text = format!("the command has ended and left processes behind: {signal} to them");
-            output.note("left_behind", &text, fields);
+            reports.note("left_behind", &text, fields);
         }
     }
 }
@@ -287,24 +359,23 @@ pub fn keep_for_min_hold(
     plan: &Plan,
     since: Instant,
     signals: &Signals,
-    output: &Output,
+    reports: &Reports,
 ) {
     let Some(until) = plan.min_hold.map(|least| since + least) else { return };
-    if hold.valid_until().is_none() {
-        return; // there was a message about the loss
-    }
     let lost = hold.lost();
+    let mut lease = Lease::new();
     // A signal that was passed on to the command was meant for zk-lock too.
     while Instant::now() < until && signals.ending().is_none() {
         while signals.events.try_recv().is_ok() {}
-        if hold.valid_until().is_none() {
-            let text = format!("{} was lost before --min-hold was over", hold.name());
-            output.warn("min_hold_cut", &text, json!({}));
+        if lease.look(hold).is_none() {
+            let reason = lease.reason(hold);
+            let text = format!("{} was lost before --min-hold was over: {reason}", hold.name());
+            reports.warn_of(lease.lost_at(), "min_hold_cut", &text, json!({}));
             return;
         }
         let mut select = Select::new();
         select.recv(&signals.events);
         select.recv(lost.receiver());
-        let _ = select.ready_deadline(until);
+        let _ = select.ready_deadline(until.min(Instant::now() + LONGEST_PAUSE));
     }
 }

@@ -319,8 +319,9 @@ fn the_guard_speaks_as_zk_lock_does() {
         let said = running.end().err;
         until_dead(child);
         let last = said.lines().last().expect("a line");
-        assert_eq!(json, last.contains("\"event\":\"guard_ends\""), "{said}");
-        assert_eq!(json, !last.starts_with("zk-lock: it has gone"), "{said}");
+        assert_eq!(json, last.contains("\"event\":\"lost\""), "{said}");
+        let text = format!("zk-lock: {LOCK}: the guard has ended the command: zk-lock was killed");
+        assert_eq!(json, !last.starts_with(&text), "{said}");
     }
 }
 

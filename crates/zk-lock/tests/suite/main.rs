@@ -7,6 +7,7 @@ mod kinds;
 mod memory;
 mod run;
 mod run_faults;
+mod run_loss;
 mod run_processes;
 mod schema;
 mod slips;

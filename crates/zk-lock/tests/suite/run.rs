@@ -2,12 +2,13 @@
 
 use std::io::Write;
 use std::process::Stdio;
+use std::time::Duration;
 
 use zk_test_server::{Op, TestServer};
 
 use crate::support::{
-    LIMIT, Notes, Raw, Running, Signal, children, pause, run, server, until, until_dead,
-    wait_children, zk_lock,
+    LIMIT, Notes, Raw, Running, Signal, assert_in_time, children, pause, run, server, until,
+    until_dead, wait_children, zk_lock,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -207,7 +208,11 @@ fn a_lock_is_held_at_least_and_at_most_so_long() {
     let stubborn = "trap '' TERM; while :; do sleep 0.1; done";
     let grace =
         ["run", "--max-hold", "300ms", "--grace", "200ms", LOCK, "--", "sh", "-c", stubborn];
-    assert_code(&server, &grace, 137, "SIGKILL to the command's process group");
+    let began = std::time::Instant::now();
+    let ended = run(&server, &grace);
+    // The shell needs a moment until it is deaf.
+    let is_killed = ended.code == 137 && ended.err.contains("SIGKILL to the command's process");
+    assert_in_time(is_killed, began, Duration::from_millis(200), &format!("{ended:?}"));
     let other = ["run", "--max-hold", "300ms", "--signal", "INT", LOCK, "--", "sleep", "60"];
     assert_code(&server, &other, 130, "SIGINT to the command");
 }

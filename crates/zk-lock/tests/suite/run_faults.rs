@@ -8,7 +8,7 @@ use zk_test_support::Proxy;
 
 use crate::support::{
     Notes, Raw, Running, SESSION, SPARE, Signal, assert_in_time, at_best, children, is_alive,
-    pause, server, until_dead, wait_children, zk_lock,
+    pause, revoke, server, until_dead, wait_children, zk_lock,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -66,7 +66,9 @@ fn a_holder_whose_network_is_cut_is_ended_before_its_lease() {
             continue; // the machine was late, and the guard was in time
         }
         assert_eq!(notes.read("asked").is_some(), is_polite);
-        assert!(notes.wait("loss").contains("ZooKeeper has not answered"));
+        let loss = notes.wait("loss");
+        let is_told = loss.contains("ZooKeeper has not answered");
+        assert_in_time(is_told, cut, SPARE, &format!("the loss is told: {loss}"));
     }
 }
 
@@ -115,30 +117,6 @@ fn the_next_holder_finds_the_command_of_the_one_before_dead() {
             assert_eq!(first.end().code, 123);
         }
     }
-}
-
-/// Its guard, a process of its own, ends the command while zk-lock itself is stopped. When zk-lock
-/// goes on, it finds the command gone.
-#[test]
-fn a_loss_that_zk_lock_finds_late_is_told_all_the_same() {
-    let server = server();
-    let notes = Notes::new();
-    let script = notes.script("echo $$ > $D/child; while :; do sleep 0.05; done");
-    let on_loss = format!("sh {}", notes.path("on-loss").display());
-    std::fs::write(notes.path("on-loss"), notes.script("echo \"$ZK_LOCK_LOSS\" > $D/loss"))
-        .expect("a script");
-    let arguments =
-        ["run", "--session", SESSION, "--on-loss", &on_loss, LOCK, "--", "sh", "-c", &script];
-    let running = Running::start(zk_lock(&server, &arguments));
-    let child = notes.wait_pid("child");
-    running.signal(Signal::STOP);
-    until_dead(child);
-    running.signal(Signal::CONT);
-    let ended = running.end();
-    assert_eq!(ended.code, 123, "{ended:?}");
-    let is_told = ["/locks/orders: the command was killed", "the lease of /locks/orders ends"];
-    assert!(is_told.iter().any(|text| ended.err.contains(text)), "{ended:?}");
-    assert_ne!(notes.wait("loss"), "");
 }
 
 #[test]
@@ -271,17 +249,12 @@ fn scripts_that_count_under_the_lock_are_exact_while_the_server_restarts() {
 #[test]
 fn a_holder_that_is_asked_lets_go_if_it_said_so() {
     let server = server();
-    let revoke = || {
-        let node = wait_children(&server, LOCK, 1).remove(0);
-        let mut raw = Raw::connect(&server.connect_string()).expect("a session");
-        raw.set_data(&format!("{LOCK}/{node}"), b"__REVOKE__").expect("it is there");
-    };
     let notes = Notes::new();
     let script = notes.script("echo $$ > $D/child; sleep 300");
     let running =
         Running::start(zk_lock(&server, &["run", "--revocable", LOCK, "--", "sh", "-c", &script]));
     notes.wait("child");
-    revoke();
+    revoke(&server, LOCK);
     let ended = running.end();
     assert_eq!(ended.code, 143, "{ended:?}");
     assert!(ended.err.contains("somebody asks for /locks/orders: SIGTERM"), "{ended:?}");
@@ -290,7 +263,7 @@ fn a_holder_that_is_asked_lets_go_if_it_said_so() {
     let script = notes.script("echo > $D/began; while [ ! -e $D/go ]; do sleep 0.02; done; exit 8");
     let running = Running::start(zk_lock(&server, &["run", LOCK, "--", "sh", "-c", &script]));
     notes.wait("began");
-    revoke();
+    revoke(&server, LOCK);
     pause(300);
     std::fs::write(notes.path("go"), "").expect("a file");
     let ended = running.end();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{
     LIMIT, Notes, Running, SESSION, SPARE, Signal, assert_in_time, at_best, child_named, children,
-    is_alive, run, server, until, until_dead, wait_children, zk_lock,
+    is_alive, revoke, run, server, until, until_dead, wait_children, zk_lock,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -118,7 +118,7 @@ fn a_zk_lock_in_the_command_of_another_ends_its_own_command_in_time() {
     outer.stdout(Stdio::null()).stderr(Stdio::null());
     let outer = Running::start(outer);
     let (child, grandchild) = (notes.wait_pid("child"), notes.wait_pid("grandchild"));
-    assert_eq!(run(&server, &["revoke", LOCK]).code, 0);
+    revoke(&server, LOCK);
     assert_eq!(outer.end().code, 137);
     let ended = Instant::now();
     until_dead(child);
@@ -167,6 +167,22 @@ fn a_guard_that_is_killed_is_replaced() {
     until_dead(child);
     until_dead(grandchild);
     until_dead(other);
+}
+
+#[test]
+fn a_guard_that_is_stopped_keeps_no_lock() {
+    let server = server();
+    let notes = Notes::new();
+    let script = notes.script("echo $$ > $D/child; while [ ! -e $D/go ]; do sleep 0.02; done");
+    let running = Running::start(zk_lock(&server, &["run", LOCK, "--", "sh", "-c", &script]));
+    notes.wait("child");
+    let guard = child_named(running.pid(), "zk-guard").expect("a guard");
+    kill(guard, Signal::STOP);
+    std::fs::write(notes.path("go"), "").expect("a file");
+    // It has nothing left to guard.
+    until_dead(guard);
+    assert_eq!(running.end().code, 0);
+    assert_eq!(children(&server, LOCK), [""; 0]);
 }
 
 fn kill(pid: i32, signal: Signal) {

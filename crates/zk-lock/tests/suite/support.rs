@@ -201,6 +201,13 @@ pub fn wait_children(server: &TestServer, path: &str, count: usize) -> Vec<Strin
     })
 }
 
+/// Asks the only contender to let go.
+pub fn revoke(server: &TestServer, path: &str) {
+    let node = wait_children(server, path, 1).remove(0);
+    let mut raw = Raw::connect(&server.connect_string()).expect("a session");
+    raw.set_data(&format!("{path}/{node}"), b"__REVOKE__").expect("it is there");
+}
+
 pub fn pause(millis: u64) {
     thread::sleep(Duration::from_millis(millis));
 }
