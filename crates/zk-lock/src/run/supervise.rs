@@ -88,6 +88,9 @@ fn watch(
     let mut is_to_go_on = false;
     // The shortest time in which the command can be ended.
     let needed = plan.grace + plan.margin;
+    // The guard hears of a renewed lease from this thread. With a session of 6 s there are 0.8 s for
+    // that, from the renewal to the time at which it would act on the lease that it knows.
+    let look = LONGEST_PAUSE.min(plan.margin * 5 / 2);
     let mut lease = Lease::new();
     let Some(end) = lease.look(hold).filter(|end| *end > Instant::now() + needed) else {
         let text = format!("{} was lost: {}", hold.name(), lease.reason(hold));
@@ -182,7 +185,7 @@ fn watch(
         }
         is_to_go_on = false;
 
-        let mut wake = now + LONGEST_PAUSE;
+        let mut wake = now + look;
         match &mut ending {
             None => {
                 wake = wake.min(end.map_or(now, |end| end - needed));

@@ -146,6 +146,33 @@ fn a_zk_lock_that_is_stopped_loses_its_command_before_its_lock() {
     assert_eq!(ended.code, 123, "{ended:?}");
 }
 
+/// Each renewal of the lease has to reach the guard in time, through a process that is often late.
+#[test]
+fn a_zk_lock_that_is_stopped_for_moments_keeps_its_lock() {
+    let server = server();
+    let notes = Notes::new();
+    let script = notes.script("while [ ! -e $D/go ]; do sleep 0.05; done; exit 7");
+    let locks: Vec<String> = (0..8).map(|i| format!("/locks/{i}")).collect();
+    let all: Vec<Running> = (locks.iter())
+        .map(|lock| ["run", "--session", SESSION, lock, "--", "sh", "-c", &script])
+        .map(|arguments| Running::start(zk_lock(&server, &arguments)))
+        .collect();
+    locks.iter().for_each(|lock| {
+        wait_children(&server, lock, 1);
+    });
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(12) {
+        for (signal, millis) in [(Signal::STOP, 200), (Signal::CONT, 50)] {
+            all.iter().for_each(|running| running.signal(signal));
+            crate::support::pause(millis);
+        }
+    }
+    std::fs::write(notes.path("go"), "").expect("a file");
+    for ended in all.into_iter().map(Running::end) {
+        assert_in_time(ended.code == 7, began, SPARE, &format!("{ended:?}"));
+    }
+}
+
 #[test]
 fn a_guard_that_is_killed_is_replaced() {
     let server = server();
