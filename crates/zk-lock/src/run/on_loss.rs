@@ -19,8 +19,8 @@ use crate::exit::Failure;
 /// How long the command may take.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// The words of the command, in the environment of a guard. Its arguments would be of another kind:
-/// `pkill -f` looks at them.
+/// The words of the command, in the environment of a guard. Among the guard's arguments they would
+/// let `pkill -f COMMAND` end the guard too.
 const WORDS: &str = "ZK_GUARD_ON_LOSS";
 
 /// The command, and the right to run it.
