@@ -51,10 +51,7 @@ pub const STATUSES: [(&str, &str); 12] = [
     ("0", "done; of `run` and `elect`, the status of the command"),
     ("1", "nobody holds the lock, or there is no such node; `doctor` found a fault"),
     ("128+n", "the command, or zk-lock while it waited, was ended by the signal n"),
-    (
-        "123",
-        "the lock was lost, or was about to be, and the command was ended; --loss-status sets another status",
-    ),
+    ("123", "the lock was lost, or nearly, and the command was ended; --loss-status sets another"),
     ("124", "others held the lock (--try, --timeout); -E sets another status"),
     ("126", "the command cannot be run"),
     ("127", "the command was not found"),

@@ -88,8 +88,8 @@ fn watch(
     let mut is_to_go_on = false;
     // The shortest time in which the command can be ended.
     let needed = plan.grace + plan.margin;
-    // The guard hears of a renewed lease from this thread. With a session of 6 s there are 0.8 s for
-    // that, from the renewal to the time at which it would act on the lease that it knows.
+    // The guard hears of a renewed lease from this thread. With a session of 6 s there are 0.8 s
+    // for that, from the renewal to the time at which it would act on the lease that it knows.
     let look = LONGEST_PAUSE.min(plan.margin * 5 / 2);
     let mut lease = Lease::new();
     let Some(end) = lease.look(hold).filter(|end| *end > Instant::now() + needed) else {

@@ -346,7 +346,7 @@ fn a_lock_that_others_hold_is_named_with_its_holders() {
     assert!(ended.err.contains(&format!(":{id}, zk-mutex, session 0x")), "{ended:?}");
     assert!(ended.err.contains(", for "), "for how long: {ended:?}");
     assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
-    let timeout = ["run", "--timeout", "200ms", "-E", "9", "/locks/b", "--", "true"];
+    let timeout = ["run", "--timeout", "4s", "-E", "9", "/locks/b", "--", "true"];
     assert_code(&server, &timeout, 9, begins);
     let quiet = run(&server, &[&["--quiet"], &several[..]].concat());
     assert_eq!((quiet.code, quiet.err.as_str()), (124, ""));
@@ -375,7 +375,7 @@ fn the_holders_of_permits_and_the_leader_are_named_too() {
     for pid in &pids[..2] {
         assert!(ended.err.contains(&format!(":{pid}, ")), "{pid}: {ended:?}");
     }
-    let ended = run(&server, &["elect", "--timeout", "200ms", "/leader", "--", "true"]);
+    let ended = run(&server, &["elect", "--timeout", "4s", "/leader", "--", "true"]);
     assert_eq!(ended.code, 124, "{ended:?}");
     assert!(ended.err.contains("others lead /leader: candidate, "), "{ended:?}");
     assert!(ended.err.contains(&format!(":{}, ", pids[2])), "{ended:?}");
@@ -391,16 +391,16 @@ fn holders_that_cannot_be_read_make_no_outage_of_it() {
     let server = server();
     let notes = Notes::new();
     let holder = holder(&server, &notes, &["run", LOCK]);
-    let watches = server.watch_count();
-    let tried = Running::start(zk_lock(&server, &["run", "--timeout", "2s", LOCK, "--", "true"]));
-    // Its own node, and the one ahead: it knows that it has to wait.
-    until("it watches both", LIMIT, || (server.watch_count() >= watches + 2).then_some(()));
-    let held = server.hold_requests(Op::GetChildren.on(LOCK));
-    assert!(server.wait_request(Op::Delete.on(LOCK), LIMIT).is_some(), "the wait is over");
-    let ended = tried.end();
-    drop(held);
-    assert_eq!(ended.code, 124, "{ended:?}");
+    server.clear_log();
+    let attempt = ["run", "--try", LOCK, "--", "true"];
+    assert_code(&server, &attempt, 124, "/locks/orders is held by others: mutex, ");
+    // The last time that it lists the contenders is for that line.
+    let before = server.count(Op::GetChildren.on(LOCK)) - 1;
+    let held = server.hold_requests(Op::GetChildren.on(LOCK).skip(before));
+    let ended = run(&server, &attempt);
+    assert_eq!((ended.code, held.count()), (124, 1), "{ended:?}");
     assert_eq!(ended.err, "zk-lock: /locks/orders is held by others\n");
+    drop(held);
     std::fs::write(notes.path("go"), "").expect("a file");
     assert_eq!(holder.end().code, 0);
 }
