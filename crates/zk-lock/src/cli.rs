@@ -49,7 +49,7 @@ pub struct Setting {
 /// The exit statuses and their meanings, for `--help` and the man pages.
 pub const STATUSES: [(&str, &str); 12] = [
     ("0", "done; of `run` and `elect`, the status of the command"),
-    ("1", "nobody holds the lock, or there is no such node; `doctor` found a fault"),
+    ("1", "nobody holds the lock, or no such node; `doctor` finds a fault, `ls` one over a limit"),
     ("128+n", "the command, or zk-lock while it waited, was ended by the signal n"),
     ("123", "the lock was lost, or nearly, and the command was ended; --loss-status sets another"),
     ("124", "others held the lock (--try, --timeout); -E sets another status"),
@@ -160,6 +160,8 @@ pub enum Command {
     Show(PathArgs),
     /// Show a lock's queue as it changes
     Watch(WatchArgs),
+    /// Wait until locks are free, and take none
+    Wait(WaitArgs),
     /// Show the last runs of `run --record`
     History(PathArgs),
     /// Ask the holders of a lock to let go
@@ -307,6 +309,45 @@ pub struct LsArgs {
     /// Where to begin
     #[arg(value_name = "PATH", default_value = "/", value_parser = paths::folder)]
     pub path: String,
+    #[command(flatten)]
+    pub limits: LimitArgs,
+    /// Show the locks as they change
+    #[arg(long)]
+    pub watch: bool,
+    /// With --watch: how often to read them
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = pace)]
+    #[arg(requires = "watch")]
+    pub every: Duration,
+    /// With --watch: end after this time
+    #[arg(long = "for", value_name = "DURATION", value_parser = time::parse, requires = "watch")]
+    pub duration: Option<Duration>,
+}
+
+/// Which locks are to be shown; with both, those that are over one of the two.
+#[derive(Args, Clone, Debug)]
+pub struct LimitArgs {
+    /// Show the locks that are held for longer than this; the exit status is 1 if there are any
+    ///
+    /// The time counts from the moment at which the holder has joined the queue: ZooKeeper keeps no
+    /// other. With --watch, it counts from when the holder was last seen to wait. Elections are not
+    /// shown.
+    #[arg(long, value_name = "DURATION", value_parser = time::parse)]
+    pub held_over: Option<Duration>,
+    /// Show the locks that more than so many wait for; the exit status is 1 if there are any
+    ///
+    /// Elections are not shown: their candidates are there to wait.
+    #[arg(long, value_name = "N")]
+    pub waiting_over: Option<usize>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct WaitArgs {
+    /// The locks; it waits until all of them are free
+    #[arg(required = true, value_name = "PATH", value_parser = paths::lock)]
+    pub paths: Vec<String>,
+    /// Wait no longer than this; the exit status is 124 then
+    #[arg(long, short = 'w', value_name = "DURATION", value_parser = time::parse)]
+    pub timeout: Option<Duration>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -401,6 +442,15 @@ pub struct BenchArgs {
     /// How many sessions contend in the second part
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub sessions: u16,
+}
+
+/// How often to look.
+fn pace(text: &str) -> Result<Duration, String> {
+    let least = Duration::from_millis(100);
+    time::parse(text).and_then(|pace| match pace < least {
+        true => Err("100ms at least".to_owned()),
+        false => Ok(pace),
+    })
 }
 
 /// Reads where credentials stand.

@@ -106,6 +106,7 @@ fn command(cli: &Cli, output: &Output) -> Result<u8, Failure> {
         Command::Ls(args) => inspect::list::run(&cli.common, args, output),
         Command::Show(args) => inspect::show::run(&cli.common, args, output),
         Command::Watch(args) => inspect::watch::run(&cli.common, args, output),
+        Command::Wait(args) => inspect::wait::run(&cli.common, args, output),
         Command::Revoke(args) => inspect::free::revoke(&cli.common, args, output),
         Command::Break(args) => inspect::free::break_lock(&cli.common, args, output),
         Command::History(args) => inspect::history::run(&cli.common, args, output),

@@ -1,79 +1,102 @@
-//! `zk-lock ls`: which locks there are.
+//! `zk-lock ls`: which locks there are, and which are over a limit.
 
 use serde_json::json;
-use zk_mutex::ZkSession;
 
+use super::limits::{Found, Limits};
+use super::overview;
 use crate::cli::{Common, LsArgs};
-use crate::exit::Failure;
-use crate::nodes::queue::{Queue, Standing};
-use crate::nodes::record::TOP;
+use crate::exit::{DENIED, Failure, NOTHING};
+use crate::nodes::since::Since;
+use crate::nodes::tree::Tree;
 use crate::output::{Output, table};
 use crate::time::show;
 use crate::{connect, zk};
 
 pub fn run(common: &Common, args: &LsArgs, output: &Output) -> Result<u8, Failure> {
+    if args.watch {
+        return overview::run(common, args, output);
+    }
     let session = connect::session(common)?;
-    zk::catch_up(&session)?;
-    let mut found = Vec::new();
-    walk(&session, &args.path, &mut found, output)?;
-    found.sort_by(|a, b| a.path.cmp(&b.path));
+    let tree = Tree::read(&session, &args.path)?;
+    for hidden in &tree.hidden {
+        tell_hidden(hidden, output);
+    }
+    let limits = Limits::of(&args.limits);
+    let found = limits.pick(tree.queues, &Since::default());
     if output.json {
-        for queue in &found {
-            output.report("lock", queue.json(), "")?;
+        for one in &found {
+            output.report("lock", limits.json(one), "")?;
         }
-        return Ok(0);
+    } else if !found.is_empty() {
+        output.result(&render(&found, &limits))?;
     }
-    if found.is_empty() {
-        output.hint("empty", &format!("no lock is in use below {}", args.path), json!({}));
-        return Ok(0);
+    if !tree.exists {
+        let nearest = zk::nearest(&session, &args.path)?;
+        let text = format!(
+            "there is no node {}, and so no lock below it; the nearest node that exists is \
+             {nearest}",
+            args.path
+        );
+        let fields = json!({"path": args.path, "exists": false, "nearest": nearest});
+        output.warn("no_path", &text, fields);
+    } else if found.is_empty() {
+        output.hint("empty", &nothing(args, &limits), json!({"path": args.path}));
     }
-    let mut rows = vec![["LOCK", "KIND", "HELD BY", "FOR", "WAITING"].map(str::to_owned).to_vec()];
-    for queue in &found {
-        let mut holders = queue.holders();
-        let (place, age) = match holders.next() {
-            Some(first) => (first.place(), show(first.age())),
-            None => ("-".to_owned(), "-".to_owned()),
-        };
-        let place = match holders.count() {
-            0 => place,
-            more => format!("{place} and {more} more"),
-        };
-        let waiting = queue.waiting().to_string();
-        rows.push(vec![queue.path.clone(), queue.kind.name().to_owned(), place, age, waiting]);
+    match (limits.are_set(), found.is_empty(), tree.hidden.len()) {
+        (false, ..) | (true, true, 0) => Ok(0),
+        (true, false, _) => Ok(NOTHING),
+        // Not all is well only because nothing is seen.
+        (true, true, count) => {
+            let text = format!(
+                "no lock that this client can see is over a limit, but {count} of the nodes are \
+                 hidden from it, and what is below them"
+            );
+            Err(Failure::new(DENIED, "denied", text))
+        }
     }
-    output.result(&table(&rows))?;
-    Ok(0)
 }
 
-/// All below a node, without recursion: the tree is not ours, and may be deep.
-fn walk(
-    session: &ZkSession,
-    path: &str,
-    found: &mut Vec<Queue>,
-    output: &Output,
-) -> Result<(), Failure> {
-    let mut todo = vec![path.to_owned()];
-    while let Some(path) = todo.pop() {
-        let read = zk::children(session, &path).and_then(|children| match children {
-            Some(children) => Standing::of(session, &path, &children),
-            None => Ok(None),
-        });
-        match read {
-            Ok(None) => {}
-            Ok(Some(standing)) => {
-                // Below a lock there may be others: /locks can be a lock and a folder.
-                let others = standing.others.iter();
-                let others = others
-                    .filter(|child| path != "/" || !["zookeeper", TOP].contains(&child.as_str()));
-                todo.extend(others.map(|child| zk::join(&path, child)));
-                found.extend(standing.in_use().cloned());
-            }
-            // A node that its ACL hides from us does not end the list.
-            Err(e) if e.kind == "denied" => {
-                output.warn("denied", &format!("{path} is left out: {}", e.message), json!({}));
-            }
-            Err(e) => return Err(e),
-        }
+/// Says that a node's ACL hides it.
+pub fn tell_hidden((path, why): &(String, String), output: &Output) {
+    output.warn("denied", &format!("{path} is left out: {why}"), json!({"path": path}));
+}
+
+/// What is said if there is no lock to show.
+pub fn nothing(args: &LsArgs, limits: &Limits) -> String {
+    let what = if limits.are_set() { "over a limit" } else { "in use" };
+    format!("no lock is {what} below {}", args.path)
+}
+
+/// The locks as a table.
+pub fn render(found: &[Found], limits: &Limits) -> String {
+    let mut heads = vec!["LOCK", "KIND", "HELD BY", "FOR", "WAITING"];
+    if limits.are_set() {
+        heads.push("OVER");
     }
-    Ok(())
+    let mut rows = vec![heads.into_iter().map(str::to_owned).collect()];
+    for one in found {
+        let queue = &one.queue;
+        let mut row = vec![
+            queue.path.clone(),
+            queue.kind.name().to_owned(),
+            held_by(one).unwrap_or_else(|| "-".to_owned()),
+            one.held.map_or_else(|| "-".to_owned(), show),
+            queue.waiting().to_string(),
+        ];
+        if limits.are_set() {
+            row.push(one.over.join(" "));
+        }
+        rows.push(row);
+    }
+    table(&rows)
+}
+
+/// One of the holders, and how many more there are.
+pub fn held_by(found: &Found) -> Option<String> {
+    let mut holders = found.queue.holders();
+    let place = holders.next()?.place();
+    Some(match holders.count() {
+        0 => place,
+        more => format!("{place} and {more} more"),
+    })
 }

@@ -2,12 +2,16 @@
 
 pub mod bench;
 pub mod doctor;
+pub mod follow;
 pub mod forget;
 pub mod free;
 pub mod history;
+mod limits;
 pub mod list;
+mod overview;
 pub mod permits;
 mod servers;
 pub mod show;
+pub mod wait;
 pub mod watch;
 mod words;

@@ -2,28 +2,25 @@
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::ops::ControlFlow;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use zk_mutex::ZkSession;
-use zk_mutex::crossbeam_channel::{RecvTimeoutError, never, select};
-use zk_mutex::zk_session::{SessionEvent, Watch, WatchEvent, Watched};
+use zk_mutex::zk_session::Watched;
 
+use super::follow::{Bell, Follow};
 use super::show;
 use crate::cli::{Common, WatchArgs};
 use crate::connect;
-use crate::exit::{Failure, UNREACHABLE};
+use crate::exit::Failure;
 use crate::nodes::names::Kind;
 use crate::nodes::queue::{Contender, Standing};
 use crate::output::Output;
-use crate::run::signals::Signals;
-use crate::time::{self, millis};
+use crate::time::millis;
 
 /// A change is noticed after this time at the latest: a change of a contender's data has no event.
 const POLL: Duration = Duration::from_secs(1);
-
-/// No outage that is shorter is told.
-const SHORT_OUTAGE: Duration = Duration::from_secs(2);
 
 /// Each time the queue has changed, `changed` gets the queue before and the queue now.
 fn follow(
@@ -32,89 +29,26 @@ fn follow(
     output: &Output,
     mut changed: impl FnMut(Option<&Standing>, Option<&Standing>) -> Result<(), Failure>,
 ) -> Result<u8, Failure> {
-    let signals = Signals::start()?;
-    let session = connect::session(common)?;
-    tell_outages(&session, output.clone())?;
-    let end = args.duration.map(|duration| Instant::now() + duration);
-    let mut before: Option<Option<Standing>> = None;
-    let mut is_away = false;
-    // It survives an outage, and ends with its session. If it cannot be set, `POLL` finds the next
-    // change.
-    let mut watch: Option<Watch> = None;
-    loop {
-        if watch.is_none() && !is_away {
-            watch = session.zookeeper().requests().watch(&args.path, Watched::Children).ok();
-        }
-        match Standing::read(&session, &args.path) {
-            Ok(now) => {
-                is_away = false;
-                let key = |standing: &Option<Standing>| {
-                    let all = standing.iter().flat_map(Standing::contenders);
-                    all.map(|one| (one.path.clone(), one.holds, one.stat.version))
-                        .collect::<Vec<_>>()
-                };
-                if before.as_ref().is_none_or(|before| key(before) != key(&now)) {
-                    changed(before.as_ref().and_then(Option::as_ref), now.as_ref())?;
-                    before = Some(now);
-                }
-            }
-            Err(e) if e.code == UNREACHABLE => is_away = true,
-            Err(e) => return Err(e),
-        }
-        let pause = end.map_or(POLL, |end| end.saturating_duration_since(Instant::now()).min(POLL));
-        if pause.is_zero() {
-            return Ok(0);
-        }
-        let events = watch.as_ref().map_or_else(never, |watch| watch.receiver().clone());
-        select! {
-            recv(events) -> event => {
-                // The queue that is read next shows what has come meanwhile too.
-                let last = event.into_iter().chain(events.try_iter()).last();
-                if matches!(last, None | Some(WatchEvent::Lost(_))) {
-                    watch = None;
-                }
-            },
-            recv(signals.events) -> _ => if let Some(signal) = signals.ending() {
-                return Ok(crate::exit::of_signal(signal));
-            },
-            default(pause) => {}
-        }
-    }
-}
-
-/// Says when ZooKeeper does not answer, and when it does again. This has a thread of its own, since
-/// a read waits for the end of an outage.
-fn tell_outages(session: &ZkSession, output: Output) -> Result<(), Failure> {
-    let events = session.subscribe();
-    let tell = move || {
-        let mut since: Option<Instant> = None;
-        let mut is_told = false;
-        loop {
-            let event = match since.filter(|_| !is_told) {
-                Some(since) => events.recv_deadline(since + SHORT_OUTAGE),
-                None => events.recv().map_err(RecvTimeoutError::from),
-            };
-            match event {
-                Ok(SessionEvent::Suspended | SessionEvent::Lost(_)) => {
-                    since.get_or_insert_with(Instant::now);
-                }
-                Ok(_) => {
-                    let away = since.take().map(|since| since.elapsed());
-                    if let Some(away) = away.filter(|_| std::mem::take(&mut is_told)) {
-                        let text = format!("ZooKeeper answers again, after {}", time::show(away));
-                        output.warn("back", &text, json!({"away_ms": millis(away)}));
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    is_told = true;
-                    output.warn("away", "ZooKeeper does not answer; watching on", json!({}));
-                }
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-        }
+    let follow = Follow::start(|| connect::session(common), args.duration, output)?;
+    let path = args.path.clone();
+    let look = move |session: &ZkSession, bell: &mut Bell| {
+        bell.watch(session, &path, Watched::Children);
+        Standing::read(session, &path)
     };
-    let started = std::thread::Builder::new().name("outages".into()).spawn(tell);
-    started.map(drop).map_err(|e| Failure::system(format!("no thread: {e}")))
+    let key = |standing: &Option<Standing>| {
+        let all = standing.iter().flat_map(Standing::contenders);
+        all.map(|one| (one.path.clone(), one.holds, one.stat.version)).collect::<Vec<_>>()
+    };
+    let mut before: Option<Option<Standing>> = None;
+    let end = follow.run(POLL, look, |now| {
+        let Some(now) = now else { return Ok(ControlFlow::Continue(())) };
+        if before.as_ref().is_none_or(|before| key(before) != key(&now)) {
+            changed(before.as_ref().and_then(Option::as_ref), now.as_ref())?;
+            before = Some(now);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(end.code())
 }
 
 pub fn run(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8, Failure> {
@@ -192,12 +126,12 @@ fn line(output: &Output, path: &str, event: &str, contender: &Contender) -> Resu
     output.report(event, fields, &text)
 }
 
-fn time_ms() -> u64 {
+pub fn time_ms() -> u64 {
     millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 /// The time of the day, in UTC.
-fn clock() -> String {
+pub fn clock() -> String {
     let seconds = time_ms() / 1_000;
     format!("{:02}:{:02}:{:02}Z", seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60)
 }

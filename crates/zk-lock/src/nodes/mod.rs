@@ -5,3 +5,5 @@ pub mod conflict;
 pub mod names;
 pub mod queue;
 pub mod record;
+pub mod since;
+pub mod tree;

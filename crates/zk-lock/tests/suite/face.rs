@@ -18,12 +18,13 @@ use crate::terminal::Terminal;
 
 const LOCK: &str = "/locks/orders";
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "run",
     "elect",
     "ls",
     "show",
     "watch",
+    "wait",
     "revoke",
     "break",
     "doctor",

@@ -5,6 +5,7 @@ mod face;
 mod inspect;
 mod kinds;
 mod memory;
+mod overview;
 mod run;
 mod run_faults;
 mod run_loss;

@@ -255,6 +255,28 @@ fn watch_draws_the_queue_anew_with_each_change() {
 }
 
 #[test]
+fn an_overview_is_drawn_anew_and_fits_the_screen() {
+    let server = server();
+    let mut raw = Raw::connect(&server.connect_string()).expect("a session");
+    let all = ["ls", "--watch", "--every", "100ms", "/locks"];
+    let mut terminal = Terminal::start(&server, &[&[ZK_LOCK], &all[..]].concat());
+    terminal.expect("no lock is in use below /locks");
+    for i in 10..40 {
+        raw.mkdirs(&format!("/locks/{i}")).expect("folders");
+        let path = format!("/locks/{i}/_c_5f1c6a2e-9d0b-4c3a-8e7f-0123456789ab-lock-");
+        raw.create(&path, b"h7:1", zk_test_support::raw::EPHEMERAL_SEQUENTIAL).expect("a node");
+        if i == 10 {
+            terminal.expect("/locks/10  mutex  h7:1");
+        }
+    }
+    // This terminal has no size, so it counts as one of 24 rows.
+    terminal.expect("and 11 more");
+    terminal.expect("(ctrl-c ends)");
+    terminal.press(CTRL_C);
+    assert_eq!(terminal.end(), Some(130));
+}
+
+#[test]
 fn break_asks_before_it_deletes() {
     let server = server();
     let mut raw = Raw::connect(&server.connect_string()).expect("a session");
