@@ -174,6 +174,8 @@ pub enum Command {
     Forget(ForgetArgs),
     /// Check the ensemble, and say what to do
     Doctor(DoctorArgs),
+    /// Serve the locks as metrics for Prometheus
+    Export(ExportArgs),
     /// Measure locking and unlocking against your ensemble
     Bench(BenchArgs),
     /// Print the man page of the program, or of one command
@@ -258,6 +260,9 @@ pub struct RunArgs {
     /// Note the run, its end and its exit status for `zk-lock history`
     #[arg(long)]
     pub record: bool,
+    /// Write the run as metrics to this file, for node_exporter's textfile collector: NAME.prom
+    #[arg(long, value_name = "FILE")]
+    pub metrics_file: Option<PathBuf>,
     /// Do not wait if somebody else holds the lock
     #[arg(long = "try", short = 'n', conflicts_with = "timeout")]
     pub try_once: bool,
@@ -348,6 +353,22 @@ pub struct WaitArgs {
     /// Wait no longer than this; the exit status is 124 then
     #[arg(long, short = 'w', value_name = "DURATION", value_parser = time::parse)]
     pub timeout: Option<Duration>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ExportArgs {
+    /// Where to begin
+    #[arg(value_name = "PATH", default_value = "/", value_parser = paths::folder)]
+    pub path: String,
+    /// The address and the port to serve /metrics at: 127.0.0.1:9469
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen)]
+    pub listen: String,
+    /// How often to read the locks, whoever asks
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = pace)]
+    pub every: Duration,
+    /// How many locks may have metrics of their own; of more, those with the longest queues have
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    pub max_locks: usize,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -451,6 +472,15 @@ fn pace(text: &str) -> Result<Duration, String> {
         true => Err("100ms at least".to_owned()),
         false => Ok(pace),
     })
+}
+
+fn listen(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+            Ok(text.to_owned())
+        }
+        _ => Err("write an address and a port, for instance 127.0.0.1:9469".to_owned()),
+    }
 }
 
 /// Reads where credentials stand.

@@ -1,15 +1,17 @@
 //! `zk-lock`: locks over ZooKeeper for scripts, cron jobs and operators.
 //!
 //! `cli.rs` has the arguments, `config_file.rs` takes some of them from a file, `run/` runs a
-//! command under a lock, `inspect/` has the commands that show and free locks, `nodes/` reads what
-//! stands at a path, and `pages.rs` has the man pages and completions. README.md of this crate shows
-//! each command.
+//! command under a lock, `inspect/` has the commands that show and free locks, `export/` serves
+//! them as metrics, `nodes/` reads what stands at a path, and `pages.rs` has the man pages and
+//! completions. README.md of this crate shows each command.
 
 mod cli;
 mod config_file;
 mod connect;
 mod exit;
+mod export;
 mod inspect;
+mod metrics;
 mod nodes;
 mod output;
 mod pages;
@@ -113,6 +115,7 @@ fn command(cli: &Cli, output: &Output) -> Result<u8, Failure> {
         Command::Permits(args) => inspect::permits::run(&cli.common, args, output),
         Command::Forget(args) => inspect::forget::run(&cli.common, args, output),
         Command::Doctor(args) => inspect::doctor::run(&cli.common, args, output),
+        Command::Export(args) => export::export(&cli.common, args, output),
         Command::Bench(args) => inspect::bench::run(&cli.common, args, output),
         Command::Man(args) => pages::man(args),
         Command::Completions { shell } => pages::completions(*shell),

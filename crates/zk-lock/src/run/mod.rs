@@ -19,6 +19,7 @@ mod guard;
 mod held_by;
 mod hold;
 mod memory;
+mod metrics_file;
 mod on_loss;
 mod plan;
 mod reports;
@@ -38,6 +39,7 @@ use zk_mutex::crossbeam_channel::{at, bounded, never, select};
 use self::acquire::{Acquired, Locks};
 use self::hold::Hold;
 use self::memory::Memory;
+use self::metrics_file::MetricsFile;
 use self::plan::Plan;
 use self::reports::Reports;
 use self::signals::Signals;
@@ -65,6 +67,19 @@ pub fn helper() -> Option<ExitCode> {
 /// `zk-lock run`.
 pub fn run(common: &Common, args: &RunArgs, output: &Output) -> Result<u8, Failure> {
     let started = Instant::now();
+    let mut metrics = MetricsFile::of(args, started);
+    let code = run_once(common, args, started, &mut metrics, output);
+    metrics.write(&code, output);
+    code
+}
+
+fn run_once(
+    common: &Common,
+    args: &RunArgs,
+    started: Instant,
+    metrics: &mut MetricsFile,
+    output: &Output,
+) -> Result<u8, Failure> {
     let mut plan = Plan::of_run(args)?;
     let signals = Signals::start()?;
     let reports = Reports::start(output)?;
@@ -95,15 +110,17 @@ pub fn run(common: &Common, args: &RunArgs, output: &Output) -> Result<u8, Failu
             return Err(failure);
         }
     };
+    metrics.acquired();
     let memory =
         args.record.then(|| Memory::begin(&session, &args.paths, &hold.variables(&session)));
     let outcome = hold_and_run(&session, &hold, &plan, &args.command, &signals, &reports);
+    let (status, lost) = match &outcome {
+        Ok(outcome) => (outcome.code, outcome.lost.as_deref()),
+        Err(failure) => (failure.code, Some(&*failure.message).filter(|_| failure.is_loss())),
+    };
+    metrics.ended(lost.is_some());
     release(Box::new(hold), &session, &reports);
     if let Some(memory) = memory {
-        let (status, lost) = match &outcome {
-            Ok(outcome) => (outcome.code, outcome.lost.as_deref()),
-            Err(failure) => (failure.code, Some(&*failure.message).filter(|_| failure.is_loss())),
-        };
         memory.end(&session, status, lost, output);
     }
     let _ = session.close();

@@ -18,7 +18,7 @@ use crate::terminal::Terminal;
 
 const LOCK: &str = "/locks/orders";
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "run",
     "elect",
     "ls",
@@ -28,6 +28,7 @@ const COMMANDS: [&str; 16] = [
     "revoke",
     "break",
     "doctor",
+    "export",
     "bench",
     "history",
     "permits",
@@ -87,7 +88,7 @@ fn bash_completes_behind_the_command() {
     let complete = |words: &[&str]| {
         ask("bash", &[&["--norc", "-c", tab, "bash", &script, "zk-lock"], words].concat(), &notes)
     };
-    assert_eq!(complete(&["run", "--m"]), ["--min-hold", "--max-hold"]);
+    assert_eq!(complete(&["run", "--m"]), ["--metrics-file", "--min-hold", "--max-hold"]);
     assert_eq!(complete(&["run", "--acl", ""]), ["open", "creator"]);
     assert_eq!(complete(&["--json", "sh"]), ["show"]);
     assert_eq!(complete(&["show", "--connect-"]), ["--connect-timeout"]);
@@ -102,7 +103,7 @@ fn fish_completes_behind_the_command() {
         let tab = "source $argv[1]; complete -C $argv[2]";
         ask("fish", &["--no-config", "-c", tab, &script, line], &notes)
     };
-    assert_eq!(complete("zk-lock run --m"), ["--max-hold", "--min-hold"]);
+    assert_eq!(complete("zk-lock run --m"), ["--max-hold", "--metrics-file", "--min-hold"]);
     assert_eq!(complete("zk-lock run --acl "), ["creator", "open"]);
     assert_eq!(complete("zk-lock el"), ["elect"]);
 }

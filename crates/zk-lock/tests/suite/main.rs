@@ -1,6 +1,7 @@
 //! The program as a process, against the embedded server.
 
 mod doctor;
+mod export;
 mod face;
 mod inspect;
 mod kinds;
