@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
-use crate::run::signals;
+use crate::signals;
 use crate::{paths, time};
 
 /// Locks over ZooKeeper for scripts, cron jobs and operators.

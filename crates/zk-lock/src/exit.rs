@@ -57,7 +57,7 @@ impl Failure {
     }
 
     pub fn signalled(signal: i32) -> Failure {
-        let name = crate::run::signals::name(signal);
+        let name = crate::signals::name(signal);
         Failure::new(of_signal(signal), "signal", format!("ended by {name}"))
     }
 }

@@ -17,6 +17,7 @@ mod output;
 mod pages;
 mod paths;
 mod run;
+mod signals;
 mod time;
 mod zk;
 

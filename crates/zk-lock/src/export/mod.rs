@@ -22,7 +22,7 @@ use crate::exit::{Failure, of_signal};
 use crate::inspect::follow::{Bell, End, Follow};
 use crate::nodes::tree::Tree;
 use crate::output::Output;
-use crate::run::signals;
+use crate::signals;
 
 pub fn export(common: &Common, args: &ExportArgs, output: &Output) -> Result<u8, Failure> {
     let failed = |e| Failure::system(format!("cannot listen on {}: {e}", args.listen));

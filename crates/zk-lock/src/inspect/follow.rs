@@ -14,7 +14,7 @@ use zk_mutex::{SessionEvent, SessionState, ZkSession};
 
 use crate::exit::{Failure, UNREACHABLE};
 use crate::output::Output;
-use crate::run::signals::Signals;
+use crate::signals::Signals;
 use crate::time::{millis, show};
 
 /// A shorter outage is not told.

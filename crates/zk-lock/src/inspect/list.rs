@@ -94,7 +94,12 @@ pub fn render(found: &[Found], limits: &Limits) -> String {
 /// One of the holders, and how many more there are.
 pub fn held_by(found: &Found) -> Option<String> {
     let mut holders = found.queue.holders();
-    let place = holders.next()?.place();
+    let first = holders.next()?;
+    // Some clients write nothing into their nodes: then the client and its session are named.
+    let place = match (first.data.is_empty(), first.is_asked) {
+        (true, false) => format!("{}, session {}", first.client.name(), first.session()),
+        _ => first.place(),
+    };
     Some(match holders.count() {
         0 => place,
         more => format!("{place} and {more} more"),

@@ -10,10 +10,10 @@ use zk_mutex::{
 };
 
 use super::hold::HeldLocks;
-use super::signals::Signals;
 use crate::cli::{Common, RunArgs};
 use crate::exit::Failure;
 use crate::output::Output;
+use crate::signals::Signals;
 
 /// A wait that has lasted so long is reported with its reason, and again each time that this time
 /// has doubled.

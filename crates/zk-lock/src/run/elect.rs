@@ -13,11 +13,11 @@ use super::beside;
 use super::hold::{self, Hold, end_of};
 use super::plan::{self, Plan};
 use super::reports::Reports;
-use super::signals::Signals;
 use crate::cli::{Common, ElectArgs};
 use crate::exit::Failure;
 use crate::nodes::queue::LockKind;
 use crate::output::Output;
+use crate::signals::Signals;
 
 pub fn elect(common: &Common, args: &ElectArgs, output: &Output) -> Result<u8, Failure> {
     let started = Instant::now();

@@ -23,7 +23,6 @@ mod metrics_file;
 mod on_loss;
 mod plan;
 mod reports;
-pub mod signals;
 mod starter;
 mod supervise;
 mod terminal;
@@ -42,12 +41,12 @@ use self::memory::Memory;
 use self::metrics_file::MetricsFile;
 use self::plan::Plan;
 use self::reports::Reports;
-use self::signals::Signals;
 use self::supervise::Outcome;
 use crate::cli::{ChildArgs, Common, RunArgs};
 use crate::connect;
 use crate::exit::{Failure, UNREACHABLE};
 use crate::output::Output;
+use crate::signals::Signals;
 use crate::time::{millis, show};
 
 /// Does the work of a helper process, if this process was started as one.

@@ -11,9 +11,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 use zk_mutex::crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
 
-use super::signals::{self, Signals};
 use crate::exit::Failure;
 use crate::output::Output;
+use crate::signals::{self, Signals};
 use crate::time::{boot_millis, date, millis, show};
 
 /// A line that comes so long after the thing has its time in it.

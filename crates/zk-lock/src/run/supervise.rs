@@ -11,8 +11,8 @@ use super::guard::{Deed, Ending};
 use super::hold::Hold;
 use super::plan::Plan;
 use super::reports::{Moment, Reports};
-use super::signals::{self, Signals};
 use crate::exit::Failure;
+use crate::signals::{self, Signals};
 use crate::time::{boot_millis, millis, show};
 
 /// Nothing that has no event of its own is noticed later than this.

@@ -1,6 +1,7 @@
 //! What stands below a path: the locks in use, semaphores that nobody uses, and the ACL of each
 //! folder. It only reads.
 
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 use zk_mutex::ZkSession;
@@ -9,7 +10,7 @@ use zk_mutex::zk_session::AclEntry;
 use super::nodes::OWN;
 use crate::exit::Failure;
 use crate::nodes::queue::{LockKind, Queue, SEMAPHORE, Standing};
-use crate::nodes::record::TOP;
+use crate::nodes::tree::{self, At};
 use crate::zk;
 
 #[derive(Default)]
@@ -42,20 +43,22 @@ impl Survey {
     /// Reads all below this path, and the path itself, until this moment at the latest.
     pub fn read(session: &ZkSession, path: &str, end: Instant) -> Result<Survey, Failure> {
         let mut survey = Survey::default();
-        zk::catch_up(session)?;
-        let mut todo = vec![path.to_owned()];
-        while let Some(path) = todo.pop() {
+        tree::walk(session, path, |path, found| {
             if Instant::now() >= end {
                 survey.is_cut = true;
-                break;
+                return Ok(ControlFlow::Break(()));
             }
-            match survey.visit(session, &path) {
-                Ok(others) => todo.extend(others),
+            let visited = match found {
+                At::Standing(standing) => survey.visit(session, path, standing),
+                At::Nothing | At::Hidden(_) => Ok(()),
+            };
+            match visited {
                 // What this client may not read it neither judges nor counts.
                 Err(e) if e.kind == "denied" => {}
-                Err(e) => return Err(e),
+                visited => visited?,
             }
-        }
+            Ok(ControlFlow::Continue(()))
+        })?;
         Ok(survey)
     }
 
@@ -63,20 +66,19 @@ impl Survey {
         self.places.iter().flat_map(Standing::in_use)
     }
 
-    /// Reads one node, and gives those below it that belong to no lock.
-    fn visit(&mut self, session: &ZkSession, path: &str) -> Result<Vec<String>, Failure> {
-        let Some(mut children) = zk::children(session, path)? else { return Ok(Vec::new()) };
-        let is_foreign = |name: &str| path == "/" && ["zookeeper", TOP].contains(&name);
-        children.retain(|name| !name.starts_with(OWN) && !is_foreign(name));
-        let Some(standing) = Standing::of(session, path, &children)? else {
-            return Ok(Vec::new());
-        };
-        let others = standing.others.iter().map(|child| zk::join(path, child)).collect();
+    fn visit(
+        &mut self,
+        session: &ZkSession,
+        path: &str,
+        standing: Standing,
+    ) -> Result<(), Failure> {
+        if path.rsplit('/').next().is_some_and(|name| name.starts_with(OWN)) {
+            return Ok(());
+        }
         self.folder(session, path, standing.in_use().next().is_some())?;
         for queue in &standing.queues {
             if queue.kind == LockKind::Semaphore {
-                for part in children.iter().filter(|child| SEMAPHORE.contains(&child.as_str())) {
-                    let part = zk::join(path, part);
+                for part in SEMAPHORE.map(|part| zk::join(path, part)) {
                     let is_used = queue.contenders.iter().any(|one| one.path.starts_with(&part));
                     self.folder(session, &part, is_used)?;
                 }
@@ -88,7 +90,7 @@ impl Survey {
         if standing.in_use().next().is_some() {
             self.places.push(standing);
         }
-        Ok(others)
+        Ok(())
     }
 
     /// A node with a number that never had a child is nobody's semaphore: many programs count.

@@ -21,7 +21,7 @@ use crate::exit::{Failure, SYSTEM};
 use crate::output::Output;
 use crate::run::on_loss::{self, OnLoss};
 use crate::run::reports::{Moment, Reports};
-use crate::run::signals;
+use crate::signals;
 use crate::time::{boot_millis, millis};
 
 /// How long the guard waits for a message before it reads the clock again.
