@@ -13,18 +13,16 @@ use std::time::Duration;
 
 use super::held_node::NewNode;
 use super::held_node::OnLoss;
-use super::kinds::{Beside, Looker};
 use super::name::{self, Kind, Name, NodeKey};
 use super::request::{Callbacks, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, until_done};
 use super::rule::{self, Claim, Verdict};
 use super::{HeldNode, Queue, WaitStrategy};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::queue::request::Mode;
 use zk_session::unstable::{
     Answers, CallError, CreateMode, EventMask, Generation, Listed, NodeWatch, Notifier, Operation,
     Refused, Removal, Reply, create_contender,
 };
-use zk_session::world::HashSet;
 use zk_wire::path;
 
 const OWN_GONE: u8 = 1;
@@ -105,33 +103,36 @@ impl QueueAttempt<'_> {
     /// otherwise a server that lags could show a contender that has gone.
     fn is_taken(&self) -> Step<bool> {
         let dir = &self.queue.dir;
-        let generation = self.connected()?;
-        let listed = match generation.synced_children(dir, &self.request.limit) {
+        let listed = match self.connected()?.synced_children(dir, &self.request.limit) {
             Err(CallError::NoNode) => return Ok(false),
             listed => listed.map_err(|e| self.request.stop(dir, e))?,
         };
         let children = listed.children.names();
         let (names, others) = self.queue.parse(&children);
         let is_pending_delete = |id: &str| listed.pending.contains(id);
-        self.check_kind(&generation, (&others, None), &listed.pending)?;
+        self.check_family(&names, &others, &is_pending_delete)?;
         let claim = Claim::of(self.kind);
         let blocks = |name: &Name<'_>| claim.yields_to(name.kind) && !is_pending_delete(name.id);
         Ok(names.iter().any(blocks))
     }
 
-    /// An error if the listing shows a lock of another kind that was at this path before our node,
-    /// whose number is `own`. `others`: the children that are no contenders of our queue.
-    fn check_kind(
+    /// An error if the listing shows contenders of another family that was here before ours. They
+    /// do not wait for us, and we do not wait for them: two clients could do the work that the path
+    /// stands for. `others`: the children that are no contenders of our family.
+    fn check_family(
         &self,
-        generation: &Generation,
-        (others, own): (&[&str], Option<i64>),
-        pending: &HashSet<String>,
+        names: &[Name<'_>],
+        others: &[&str],
+        is_pending_delete: &dyn Fn(&str) -> bool,
     ) -> Step<()> {
-        let Queue { dir, .. } = self.queue;
-        let beside = Beside { dir, others, pending };
-        let (core, limit) = (self.request.core(), &self.request.limit);
-        let found = Looker::Queue(own).look(core, generation, &beside, limit);
-        found.map_err(|e| self.request.stop(dir, e))?.map_or(Ok(()), |e| Err(Stop::Fail(e)))
+        let Some(name) = rule::stranger(names, others, is_pending_delete) else { return Ok(()) };
+        let reason = format!(
+            "{:?} belongs to another kind of lock: {} is {}; give each kind a path of its own",
+            self.request.core().shown(&self.queue.dir),
+            name.full,
+            name.kind.described()
+        );
+        Err(Stop::Fail(Error::InvalidConfig { what: "path", reason }))
     }
 
     /// Makes our node in the queue, and lists the queue in the same flight.
@@ -222,8 +223,7 @@ impl QueueAttempt<'_> {
         let children = listed.children.names();
         let (names, others) = self.queue.parse(&children);
         let is_pending_delete = |id: &str| listed.pending.contains(id);
-        let own = name::parse(contender.name()).map(|own| own.sequence);
-        self.check_kind(&contender.generation, (&others, own), &listed.pending)?;
+        self.check_family(&names, &others, &is_pending_delete)?;
         let claim = Claim::of(self.kind);
         let ordered;
         let verdict = if rule::unordered(&names) {

@@ -7,7 +7,6 @@
 
 mod attempt;
 pub(crate) mod held_node;
-pub(crate) mod kinds;
 pub(crate) mod name;
 pub(crate) mod request;
 mod revoke;

@@ -190,14 +190,6 @@ pub(crate) fn prefix(layout: Layout, kind: Kind, id: &str) -> String {
     }
 }
 
-/// The folders below a semaphore's node: that of its permits, and that of the mutex in front of
-/// them. Curator: `InterProcessSemaphoreV2.LEASE_PARENT` and `LOCK_PARENT`.
-pub(crate) const PERMITS: &str = "leases";
-pub(crate) const PERMITS_QUEUE: &str = "locks";
-
-/// The name of an exclusive lock's one node, below the lock's path.
-pub(crate) const EXCLUSIVE: &str = "lock";
-
 /// The mark between the id and the number in the name of a permit's node. Curator:
 /// `InterProcessSemaphoreV2.LEASE_BASE_NAME`.
 const PERMIT: &str = "-lease-";
@@ -205,12 +197,6 @@ const PERMIT: &str = "-lease-";
 /// The name to create for a permit's node; ZooKeeper appends the number.
 pub(crate) fn permit_prefix(id: &str) -> String {
     [PROTECTED, id, PERMIT].concat()
-}
-
-/// Whether a node of this name is a permit, of whatever client.
-pub(crate) fn is_permit(child: &str) -> bool {
-    let head = child.trim_end_matches(|digit: char| digit.is_ascii_digit());
-    head.len() < child.len() && (head.ends_with(PERMIT) || Some(head) == PERMIT.strip_prefix('-'))
 }
 
 /// The id in the name of a permit's node; "" if there is none.
@@ -257,12 +243,8 @@ mod tests {
         let child = format!("{}0000000012", permit_prefix(UUID));
         assert_eq!(child, format!("_c_{UUID}-lease-0000000012"));
         assert_eq!((permit_id(&child), parse(&child)), (UUID, None));
-        assert!(is_permit(&child));
-        for other in ["lease-0000000001", "_c_x-lease-0000000001", "é", "", "release-1", "lease-"]
-        {
+        for other in ["lease-0000000001", "_c_x-lease-0000000001", "é", ""] {
             assert_eq!((permit_id(other), parse(other)), ("", None), "{other}");
-            let is_one = other.contains("lease-0");
-            assert_eq!(is_permit(other), is_one, "{other}");
         }
     }
 

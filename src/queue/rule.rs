@@ -51,20 +51,25 @@ pub(crate) fn contenders<'a>(
     (names, junk)
 }
 
-/// A contender of another family among `others` that was there before ours. The clients of that
-/// family do not wait for ours, and ours do not wait for them. `own` is our number, or `None` before
-/// our node is made: then all of them were there before. The numbers of all families come from one
-/// counter, that of the folder, so they show which node is the earlier one. Where they carry no
-/// order, the other one counts as the earlier.
+/// A contender of another family, among `others`, if that family was here before ours: a lock and
+/// an election at one path do not wait for each other, so the later of the two is refused.
+///
+/// `names` are the contenders of our own family, ours among them once it is made. The numbers of
+/// both families come from one counter, that of the folder, so the lowest numbers show which family
+/// has the older node: a contender of the earlier family goes on, also if it came later itself.
+/// Where a number carries no order, the other family counts as the earlier one.
 pub(crate) fn stranger<'a>(
+    names: &[Name<'a>],
     others: &[&'a str],
-    own: Option<i64>,
     is_pending_delete: &dyn Fn(&str) -> bool,
 ) -> Option<Name<'a>> {
-    let is_before = |other: i64, own: i64| is_unordered(other) || is_unordered(own) || other < own;
-    others.iter().filter_map(|child| name::parse(child)).find(|name| {
-        !is_pending_delete(name.id) && own.is_none_or(|own| is_before(name.sequence, own))
-    })
+    let is_alive = |name: &Name<'_>| !is_pending_delete(name.id);
+    let strangers = others.iter().filter_map(|child| name::parse(child)).filter(is_alive);
+    let first = strangers.min_by_key(|name| name.sequence)?;
+    let ours = names.iter().filter(|name| is_alive(name)).map(|name| name.sequence).min();
+    let is_later =
+        |ours: i64| !is_unordered(ours) && !is_unordered(first.sequence) && ours < first.sequence;
+    (!ours.is_some_and(is_later)).then_some(first)
 }
 
 /// Whether there are nodes of both layouts. Then clients that know only one of them do not respect
@@ -264,20 +269,24 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_of_another_family_is_in_the_way_if_it_came_before() {
-        let all = ["config", "_c_x-latch-0000000007", "_c_y-latch-0000000009"];
-        let number = |own| stranger(&all, own, &never_pending).map(|name| name.sequence);
-        assert_eq!(number(Some(6)), None);
-        assert_eq!(number(Some(8)), Some(7));
-        assert_eq!(number(None), Some(7), "before our node is made");
+    fn a_contender_of_another_family_is_in_the_way_if_its_family_came_before() {
+        let others = ["config", "_c_x-latch-0000000009", "_c_y-latch-0000000007"];
+        let number = |ours: &[i64]| {
+            let ours: Vec<String> = ours.iter().map(|number| lock(*number)).collect();
+            stranger(&parsed(&ours), &others, &never_pending).map(|name| name.sequence)
+        };
+        assert_eq!(number(&[6]), None);
+        assert_eq!(number(&[8, 6, 12]), None, "the first of ours is the oldest of all");
+        assert_eq!(number(&[8, 12]), Some(7));
+        assert_eq!(number(&[]), Some(7), "before our node is made");
         // Numbers that carry no order do not say which came first.
-        assert_eq!(number(Some(-5)), Some(7));
+        assert_eq!(number(&[-5]), Some(7));
         let wrapped = ["_c_x-latch--2147483648"];
-        assert!(stranger(&wrapped, Some(3), &never_pending).is_some());
-        let id = new_id(Layout::Curator);
-        let ours = format!("{}0000000001", prefix(Layout::Curator, Kind::Latch, &id));
+        assert!(stranger(&parsed(&[lock(3)]), &wrapped, &never_pending).is_some());
+        let ours = candidate(1);
+        let id = name::parse(&ours).map_or("", |name| name.id).to_owned();
         let is_pending = |seen: &str| seen == id;
-        assert_eq!(stranger(&[&ours], None, &is_pending), None, "it is about to go");
+        assert_eq!(stranger(&[], &[&ours], &is_pending), None, "it is about to go");
     }
 
     fn child(layout: Layout, kind: Kind, sequence: i64) -> String {

@@ -224,8 +224,8 @@ macro_rules! lock_calls {
             /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
             ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's
             ///   credentials.
-            /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when another process uses
-            ///   the path for another kind of lock, which does not exclude this one.
+            /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when another process has an
+            ///   election at the path of a mutex or read/write lock: they do not exclude each other.
             ///
             /// After an error this call holds nothing. It has no node, or the node is being
             /// deleted.

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::queue::Settings;
-use crate::queue::kinds::{Beside, Looker};
 use crate::queue::name::NodeKey;
 use crate::queue::request::Mode;
 use crate::queue::request::until_done;
@@ -18,8 +17,8 @@ use crate::queue::{
 };
 use zk_session::Acl;
 use zk_session::unstable::{
-    Answers, CallError, CreateMode, EventMask, Generation, Limit, NodeWatch, Notifier, Operation,
-    Refused, Removal, Reply, nonce,
+    CallError, CreateMode, EventMask, Generation, Limit, NodeWatch, Notifier, Operation, Refused,
+    Removal, nonce,
 };
 use zk_session::world::HashSet;
 use zk_wire::path;
@@ -169,22 +168,10 @@ impl ExclusiveAttempt<'_> {
         pending_deletes: &HashSet<String>,
     ) -> Step<Whose> {
         let (path, limit) = (self.node, &self.request.limit);
-        let generation = &create_attempt.generation;
-        // Behind our create the folder is listed too: whoever of two kinds comes later sees the
-        // other one.
-        let read = (Operation::GetData { path, watch: true }, None);
-        let list = (Operation::GetChildren { path: path::parent(path), watch: false }, None);
-        let requests = [read, list];
-        let requests = if create_attempt.made.is_some() { &requests[..] } else { &requests[..1] };
-        let stop = |e| self.request.stop(path, e);
-        let mut answers = generation.flight(requests, limit).map_err(stop)?;
-        if create_attempt.made.is_some() {
-            self.check_kind(generation, &mut answers)?;
-        }
-        let node = match answers.take(0).and_then(Reply::node) {
+        let node = match create_attempt.generation.read(path, true, limit) {
             Ok(node) => node,
             Err(CallError::NoNode) => return Ok(Whose::Gone),
-            Err(e) => return Err(stop(e)),
+            Err(e) => return Err(self.request.stop(path, e)),
         };
         // Somebody may have overwritten the node's data, and the nonce in it. The czxid stays.
         if create_attempt.made == Some(node.stat.czxid) {
@@ -199,20 +186,6 @@ impl ExclusiveAttempt<'_> {
             |nonce: &str| pending_deletes.contains(nonce) || after.contains(nonce);
         let nonce = nonce::split(&node.data).0.or_else(|| nonce::released(&node.data));
         Ok(if nonce.is_some_and(is_pending_delete) { Whose::PendingDelete } else { Whose::Others })
-    }
-
-    /// An error if the listing that came with our node shows a lock of another kind.
-    fn check_kind(&self, generation: &Generation, answers: &mut Answers) -> Step<()> {
-        let (core, limit) = (self.request.core(), &self.request.limit);
-        let dir = path::parent(self.node);
-        let stop = |e| self.request.stop(dir, e);
-        let listed = match answers.listed(1) {
-            Err(CallError::NoNode) => return Ok(()), // our own node has gone too
-            listed => listed.map_err(stop)?,
-        };
-        let beside = Beside { dir, others: &listed.children.names(), pending: &listed.pending };
-        let found = Looker::Exclusive.look(core, generation, &beside, limit).map_err(stop)?;
-        found.map_or(Ok(()), |e| Err(Stop::Fail(e)))
     }
 
     /// Waits until something happens to the node, or to the watch on it. True: the node has

@@ -11,7 +11,6 @@ use crate::local::queue::{LocalQueue, Wants};
 use crate::local::registry::SelfDeadlockDetector;
 use crate::local::registry::Shared;
 use crate::queue::Settings;
-use crate::queue::name;
 use crate::queue::tally::{HoldTally, LockTally};
 use crate::queue::{Callbacks, Contender, EndBy, HeldNode, OnLoss, Release, Request, query};
 use crate::recipes::calls::Acquire;
@@ -21,12 +20,14 @@ use zk_session::Acl;
 use zk_session::unstable::{CallError, Limit, nonce};
 use zk_session::world::thread::ThreadId;
 use zk_session::world::{Mutex, thread};
-use zk_wire::path;
 
 /// Threads neither hand this lock over nor share it: a turn carries nothing.
 type Turns = LocalQueue<Infallible, Infallible>;
 
 const KIND: &str = "exclusive lock";
+
+/// The name of the one node, below the lock's path.
+const NODE: &str = "lock";
 
 /// One `ZkExclusiveLock`: the shared lock, and the settings of this user.
 pub(crate) struct ExclusiveHandle {
@@ -49,7 +50,7 @@ struct SharedExclusive {
 impl ExclusiveHandle {
     pub(super) fn new(settings: Settings) -> Result<Self> {
         let shared = settings.share(KIND, |settings| SharedExclusive {
-            node: path::join(&settings.dir(), name::EXCLUSIVE),
+            node: format!("{}/{NODE}", settings.dir()),
             acl: settings.acl.clone(),
             turns: Arc::default(),
             hold: Mutex::new(Weak::new()),

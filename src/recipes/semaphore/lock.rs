@@ -7,7 +7,7 @@ use crate::error::{Cause, Error, Result};
 use crate::local::lock::LocalLock;
 use crate::local::registry::Shared;
 use crate::queue::Settings;
-use crate::queue::name::{self, Kind};
+use crate::queue::name::Kind;
 use crate::queue::request::Mode;
 use crate::queue::snapshot::{Folder, snapshot};
 use crate::queue::tally::{HoldTally, LockStats, LockTally};
@@ -42,11 +42,8 @@ impl SemaphoreHandle {
     pub(super) fn new(settings: Settings, kind: &'static str, is_fixed: bool) -> Result<Self> {
         let shared = settings.share(kind, |settings| {
             let dir = settings.dir();
-            let mutex = Queue::new(
-                path::join(&dir, name::PERMITS_QUEUE),
-                settings.layout,
-                settings.acl.clone(),
-            );
+            let mutex =
+                Queue::new(path::join(&dir, "locks"), settings.layout, settings.acl.clone());
             let count =
                 Arc::new(Count::new(dir.clone(), settings.acl.clone(), settings.permits, is_fixed));
             // A number that nobody may change need not outlive its users.
@@ -181,8 +178,6 @@ impl SemaphoreHandle {
 
     pub(super) fn set_permits(&self, permits: u32) -> Result<()> {
         let limit = Limit::after(self.settings.operation_timeout());
-        // Before a number is written to the node of a lock of another kind.
-        self.shared.permits.check_kind("set_permits", self.settings.core(), &limit)?;
         // A caller that sets the number knows it, whatever number it was given before. This is
         // noted before the request: if its answer is lost, the number may have changed, and this
         // handle must go on with the new one.

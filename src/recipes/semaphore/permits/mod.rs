@@ -13,7 +13,6 @@ use std::sync::Arc;
 pub(crate) use self::count::Count;
 use crate::error::{Error, Result};
 use crate::queue::ContenderNode;
-use crate::queue::kinds::{Beside, Looker};
 use crate::queue::request::until_done;
 use crate::queue::snapshot::Children;
 use crate::queue::{Contender, Request, Step, Stop, name, query};
@@ -24,8 +23,8 @@ use zk_session::unstable::{
 use zk_session::world::HashSet;
 use zk_wire::path;
 
-/// A semaphore's node has these children: the folder of the permits, and the mutex's.
-const FOLDERS: i32 = 2;
+/// The permits' folder at the server, below the semaphore's node.
+pub(super) const FOLDER: &str = "leases";
 
 pub(crate) struct Permits {
     pub(crate) count: Arc<Count>,
@@ -44,7 +43,7 @@ pub(crate) fn too_many(path: &str, wanted: u32, permits: u32) -> Error {
 impl Permits {
     /// `dir`: the semaphore's full path.
     pub(crate) fn new(dir: &str, acl: Acl, count: Arc<Count>) -> Self {
-        Permits { count, dir: path::join(dir, name::PERMITS), acl }
+        Permits { count, dir: path::join(dir, FOLDER), acl }
     }
 
     /// The full path of the permits' parent.
@@ -71,22 +70,8 @@ impl Permits {
         Ok(is_full.unwrap_or(true))
     }
 
-    /// An error if a lock of another kind stands at the semaphore's path. `limit` is for all of it.
-    pub(crate) fn check_kind(
-        &self,
-        op: &'static str,
-        core: &Core,
-        limit: &Limit<'_>,
-    ) -> Result<()> {
-        let path = self.count.path();
-        let found = query(op, core, path, limit, |generation, _| {
-            Looker::Semaphore.list_and_look(core, generation, path, limit)
-        })?;
-        found.map_or(Ok(()), Err)
-    }
-
-    /// The number at the server. If there is none, `given`, the caller's, is written there, unless a
-    /// lock of another kind stands at the path. `limit` is for all of it.
+    /// The number at the server. If there is none, `given`, the caller's, is written there. `limit`
+    /// is for all of it.
     pub(crate) fn number(
         &self,
         op: &'static str,
@@ -95,31 +80,9 @@ impl Permits {
         limit: &Limit<'_>,
     ) -> Result<u32> {
         let path = self.count.path();
-        let mut stranger = None;
-        let number = query(op, core, path, limit, |generation, _| {
-            let node = Operation::GetData { path, watch: false };
-            let children = Operation::GetChildren { path, watch: false };
-            let mut answers = generation.synced(&[node, children], limit)?;
-            let node = match answers.take(0).and_then(Reply::node) {
-                Err(CallError::NoNode) => None,
-                node => Some(node?),
-            };
-            match answers.listed(1) {
-                Err(CallError::NoNode) => {}
-                listed => {
-                    let listed = listed?;
-                    let (others, pending) = (&listed.children.names(), &listed.pending);
-                    let beside = Beside { dir: path, others, pending };
-                    stranger = Looker::Semaphore.look(core, generation, &beside, limit)?;
-                }
-            }
-            match node.and_then(|node| self.count.said(&node)) {
-                Some(number) => Ok(number),
-                None if stranger.is_some() => Ok(given),
-                None => self.count.get(generation, given, false, limit),
-            }
-        })?;
-        stranger.map_or(Ok(number), Err)
+        query(op, core, path, limit, |generation, _| {
+            self.count.get(generation, given, false, limit)
+        })
     }
 
     /// Writes the number. False: the node's data belongs to somebody else.
@@ -193,19 +156,11 @@ impl Permits {
         if !own.iter().all(|contender| counted.contains(contender.name())) {
             return Ok(None);
         }
-        let node = match answers.take(at + 1).and_then(Reply::node) {
-            Ok(node) => Some(node),
+        let count = match answers.take(at + 1).and_then(Reply::node) {
+            Ok(node) => self.count.said(&node),
             Err(CallError::NoNode) => None,
             Err(e) => return Err(request.stop(self.count.path(), e)),
         };
-        if node.as_ref().is_some_and(|node| node.stat.children > FOLDERS) {
-            let (core, path, limit) = (request.core(), self.count.path(), &request.limit);
-            let found = Looker::Semaphore.list_and_look(core, generation, path, limit);
-            if let Some(e) = found.map_err(|e| request.stop(path, e))? {
-                return Err(Stop::Fail(e));
-            }
-        }
-        let count = node.and_then(|node| self.count.said(&node));
         let count = count.map_or_else(
             || self.count.get(generation, self.count.known(), watch, &request.limit),
             Ok,
