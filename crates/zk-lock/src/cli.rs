@@ -419,6 +419,9 @@ pub struct PermitsArgs {
     /// How many permits it has from now on; 0 pauses it
     #[arg(value_name = "N")]
     pub number: Option<u32>,
+    /// Make the semaphore, if there is none
+    #[arg(long, requires = "number")]
+    pub create: bool,
 }
 
 #[derive(Args, Clone, Debug)]

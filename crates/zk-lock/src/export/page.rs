@@ -125,7 +125,8 @@ impl State {
         metrics.set(&LEFT_OUT, &[], count(queues.len().saturating_sub(self.max_locks)))?;
         if queues.len() > self.max_locks {
             // Those that somebody may have to look at.
-            queues.sort_by_key(|queue| Reverse((queue.waiting(), self.since.longest(queue))));
+            queues
+                .sort_by_cached_key(|queue| Reverse((queue.waiting(), self.since.longest(queue))));
             queues.truncate(self.max_locks);
         }
         for queue in queues {

@@ -8,6 +8,7 @@ use super::free::confirmed;
 use super::show::nobody;
 use crate::cli::{Common, ForgetArgs};
 use crate::exit::{Failure, NOTHING};
+use crate::nodes::names;
 use crate::nodes::queue::{SEMAPHORE, Standing};
 use crate::nodes::record::Record;
 use crate::output::Output;
@@ -21,6 +22,15 @@ pub fn run(common: &Common, args: &ForgetArgs, output: &Output) -> Result<u8, Fa
         return nobody(&session, output, &args.path);
     };
     let path = &args.path;
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let Some((data, stat)) = zk::data(&session, path)? else {
+        return nobody(&session, output, path);
+    };
+    if stat.owner != 0 || names::parse(name).is_some() {
+        return Err(Failure::usage(format!(
+            "{path} is the node of one client, and not a lock: `zk-lock break` deletes such a node"
+        )));
+    }
     if let Some(contender) = standing.contenders().next() {
         let text = format!("{path} is in use, by {} ({})", contender.name, contender.describe());
         output.warn("in_use", &text, json!({"path": path, "contender": contender.json()}));
@@ -32,15 +42,19 @@ pub fn run(common: &Common, args: &ForgetArgs, output: &Output) -> Result<u8, Fa
              nothing was deleted"
         )));
     }
-    let Some((data, stat)) = zk::data(&session, path)? else {
-        return nobody(&session, output, path);
-    };
     // A lock's node has no data, and a semaphore's has its number.
     let is_semaphore = !standing.queues.is_empty();
     if !data.is_empty() && !is_semaphore {
         return Err(Failure::usage(format!(
             "the data of {path} is not a lock's: another program uses this node, and nothing was \
              deleted"
+        )));
+    }
+    // Programs count so. Only a person can tell such a node from a semaphore that nobody has used.
+    if is_semaphore && stat.cversion == 0 && args.yes {
+        return Err(Failure::usage(format!(
+            "the data of {path} is a number, and it never had a child, so it may be no semaphore: \
+             leave --yes out, and forget asks"
         )));
     }
     let what = match std::str::from_utf8(&data).ok().filter(|_| is_semaphore) {

@@ -3,6 +3,7 @@
 use std::io::{BufRead, IsTerminal, Write};
 
 use serde_json::json;
+use zk_mutex::ZkSession;
 
 use super::servers::ServerAnswers;
 use super::show::nobody;
@@ -25,7 +26,7 @@ pub fn revoke(common: &Common, args: &RevokeArgs, output: &Output) -> Result<u8,
         None => standing.holders().collect(),
     };
     if chosen.is_empty() {
-        return nobody(&session, output, &args.path);
+        return not_held(&session, output, &args.path);
     }
     // The request overwrites the only copy of the data.
     let noted = Record::update(&session, &args.path, |record| {
@@ -51,7 +52,20 @@ pub fn revoke(common: &Common, args: &RevokeArgs, output: &Output) -> Result<u8,
             json!({}),
         );
     }
-    if asked > 0 { Ok(0) } else { nobody(&session, output, &args.path) }
+    if asked > 0 { Ok(0) } else { not_held(&session, output, &args.path) }
+}
+
+/// Says that there is nobody to ask, and whether others wait.
+fn not_held(session: &ZkSession, output: &Output, path: &str) -> Result<u8, Failure> {
+    let now = Standing::read(session, path)?;
+    let count = now.iter().flat_map(Standing::contenders).count();
+    if count == 0 {
+        return nobody(session, output, path);
+    }
+    let text =
+        format!("nobody was asked: the holder of {path} has let go, and {count} contend now");
+    output.warn("not_held", &text, json!({}));
+    Ok(NOTHING)
 }
 
 /// Deletes one node.

@@ -7,12 +7,29 @@ use super::show::nobody;
 use crate::cli::{Common, PermitsArgs};
 use crate::connect;
 use crate::exit::Failure;
-use crate::nodes::queue::{LockKind, Standing};
+use crate::nodes::queue::{LockKind, Queue, Standing};
 use crate::output::Output;
 
 pub fn run(common: &Common, args: &PermitsArgs, output: &Output) -> Result<u8, Failure> {
     let session = connect::session(common)?;
+    let is_semaphore = |queue: &&Queue| queue.kind == LockKind::Semaphore;
     if let Some(number) = args.number {
+        let before = Standing::read(&session, &args.path)?;
+        let stands = before.as_ref().is_some_and(|one| one.queues.iter().any(|q| is_semaphore(&q)));
+        if !stands && !args.create {
+            // A slip in a path, or the path of another lock, must not become a semaphore.
+            return Err(Failure::usage(format!(
+                "there is no semaphore {}: --create makes one",
+                args.path
+            )));
+        }
+        let is_taken = |one: &Standing| !one.others.is_empty() || one.in_use().next().is_some();
+        if !stands && before.as_ref().is_some_and(is_taken) {
+            return Err(Failure::usage(format!(
+                "{} is no semaphore, and others use it: give the semaphore a path of its own",
+                args.path
+            )));
+        }
         // The number of the object counts only until it has seen that of the node.
         let semaphore = ZkSemaphore::new(&session, &args.path, number.max(1))?;
         semaphore.set_permits(number)?;
@@ -20,8 +37,7 @@ pub fn run(common: &Common, args: &PermitsArgs, output: &Output) -> Result<u8, F
     let Some(standing) = Standing::read(&session, &args.path)? else {
         return nobody(&session, output, &args.path);
     };
-    let semaphore = standing.queues.iter().find(|queue| queue.kind == LockKind::Semaphore);
-    let Some(semaphore) = semaphore else {
+    let Some(semaphore) = standing.queues.iter().find(is_semaphore) else {
         return Err(Failure::usage(format!("{} is no semaphore", args.path)));
     };
     let (taken, waiting) = (semaphore.holders().count(), semaphore.waiting());

@@ -7,7 +7,8 @@ use zk_mutex::ZkSession;
 use super::servers::ServerAnswers;
 use crate::cli::{Common, PathArgs};
 use crate::exit::{Failure, NOTHING};
-use crate::nodes::queue::{Contender, Queue, Standing};
+use crate::nodes::names;
+use crate::nodes::queue::{Contender, LockKind, Queue, Standing};
 use crate::output::{Output, table};
 use crate::time::show;
 use crate::{connect, zk};
@@ -73,6 +74,20 @@ pub fn warn_of_kinds(standing: &Standing, output: &Output) {
         let (path, all) = (&standing.path, kinds.join(" and "));
         let text = format!("{path} is used as {all}, which do not exclude each other");
         output.warn("kinds", &text, json!({"path": path, "kinds": kinds}));
+    }
+    for queue in standing.in_use().filter(|queue| queue.kind != LockKind::Semaphore) {
+        let is_kazoos =
+            |one: &Contender| names::parse(&one.name).is_some_and(names::Name::is_kazoos);
+        let kazoos = queue.contenders.iter().filter(|one| is_kazoos(one)).count();
+        if kazoos > 0 && kazoos < queue.contenders.len() {
+            let text = format!(
+                "{} has names of Curator and of kazoo: Curator's clients do not wait for kazoo's, \
+                 and kazoo's wait for Curator's only with extra_lock_patterns; one that waits here \
+                 may hold all the same",
+                standing.path
+            );
+            output.warn("mixed_names", &text, json!({}));
+        }
     }
 }
 

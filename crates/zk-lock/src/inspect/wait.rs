@@ -1,8 +1,8 @@
 //! `zk-lock wait`: until locks are free, without taking one.
 //!
-//! A lock is free when everybody who contends for it now has gone, whoever comes next. So one node
-//! is watched: the newest contender's, which goes last. Only when it has gone there is something to
-//! look at again, however busy the lock is.
+//! A lock is free when nobody contends for it. One node is watched: the newest contender's, which
+//! goes last. Only when it has gone there is something to look at again. Others may have come by
+//! then, and are waited for too: a lock that is never free for a moment keeps `wait` waiting.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};

@@ -91,7 +91,7 @@ impl Locks {
                         )));
                     }
                     let semaphore =
-                        ZkSemaphore::builder(session, path, of).acl(acl.clone()).build()?;
+                        ZkSemaphore::builder(session, path, of.max(1)).acl(acl.clone()).build()?;
                     let member = Member::permits(&semaphore, permits);
                     (Lock::Semaphore(semaphore), member)
                 }

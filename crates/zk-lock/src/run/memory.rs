@@ -3,15 +3,19 @@
 //! command up, and neither changes the exit status.
 
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use zk_mutex::ZkSession;
+use zk_mutex::crossbeam_channel::bounded;
 
 use crate::exit::Failure;
 use crate::nodes::record::Record;
 use crate::output::Output;
 use crate::time::millis;
+
+/// So long the end of a run waits until it is noted.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A run that is remembered.
 pub struct Memory {
@@ -47,29 +51,40 @@ impl Memory {
         Memory { noted, ..memory }
     }
 
-    /// Notes how the run has ended: the exit status of zk-lock, and why the lock was lost.
+    /// Notes how the run has ended: the exit status of zk-lock, and why the lock was lost. It waits
+    /// for the servers for a moment at most, so an outage keeps no process.
     pub fn end(self, session: &ZkSession, status: u8, lost: Option<&str>, output: &Output) {
-        let begun = self.noted.map(JoinHandle::join);
+        let paths = self.paths.clone();
         let end = json!({"ended_ms": now(), "status": status, "lost": lost});
+        let (tell, told) = bounded(1);
+        let session = session.clone();
+        let note = move || tell.send(self.note_end(&session, &end));
+        let started = std::thread::Builder::new().name("recorded".into()).spawn(note);
+        let noted = started.ok().and_then(|_| told.recv_timeout(PATIENCE).ok());
+        let why = match noted {
+            Some(Ok(())) => return,
+            Some(Err(failure)) => failure.message,
+            None => "ZooKeeper has not answered in time".to_owned(),
+        };
+        let text = format!("{why}; `zk-lock history` lacks the end of this run");
+        output.warn("not_recorded", &text, json!({"paths": paths}));
+    }
+
+    fn note_end(self, session: &ZkSession, end: &Value) -> Result<(), Failure> {
+        if let Some(Ok(begun)) = self.noted.map(JoinHandle::join) {
+            begun?;
+        }
         let is_ours = |entry: &Value| {
             entry["nodes"] == self.nodes.as_str() && entry["began_ms"] == self.began
         };
-        let ended = self.paths.iter().try_for_each(|path| {
+        self.paths.iter().try_for_each(|path| {
             Record::update(session, path, |record| {
                 let entries = record.runs.iter_mut().filter(|entry| is_ours(entry));
                 for entry in entries.filter_map(Value::as_object_mut) {
                     entry.extend(end.as_object().cloned().unwrap_or_default());
                 }
             })
-        });
-        let failure = match begun {
-            Some(Ok(Err(failure))) => Some(failure),
-            _ => ended.err(),
-        };
-        if let Some(failure) = failure {
-            let text = format!("{}; `zk-lock history` lacks this run", failure.message);
-            output.warn("not_recorded", &text, json!({"paths": self.paths}));
-        }
+        })
     }
 }
 

@@ -82,7 +82,7 @@ fn run_refuses_a_path_where_another_kind_stands() {
     assert_eq!(stage.run(&with(&["run", "--try", "--read"])).code, 124);
     stage.gone(&node);
 
-    let set = stage.run(&["permits", LOCK, "3"]);
+    let set = stage.run(&["permits", LOCK, "3", "--create"]);
     assert_eq!((set.code, set.out.as_str()), (0, "/locks/orders: 3 permits, 0 taken, 0 wait\n"));
     stage.assert_refused(&with(&["run"]), &["the number of a semaphore", "zk-lock forget"]);
     for folder in ["leases", "locks"] {
@@ -191,4 +191,50 @@ fn show_knows_the_order_where_the_numbers_carry_none() {
         .map(|one| one["sequence"].as_i64().expect("a number"))
         .collect();
     assert_eq!(numbers, [7, 2_147_483_647, -2_147_483_648]);
+}
+
+/// The contender that is first in the queue for permits has made its permit's node already.
+#[test]
+fn a_contender_that_waits_for_permits_holds_none() {
+    let mut stage = Stage::new();
+    stage.raw.set_data(LOCK, b"1").expect("it is there");
+    for folder in ["leases", "locks"] {
+        stage.folder(folder, "");
+    }
+    stage.stands(&format!("leases/_c_{UUID}-lease-"), "h1:1");
+    let mut other = Raw::connect(&stage.server.connect_string()).expect("a session");
+    for name in [format!("locks/_c_{UUID}-lock-"), format!("leases/_c_{UUID}-lease-")] {
+        let path = format!("{LOCK}/{name}");
+        other.create(&path, b"h2:2", EPHEMERAL_SEQUENTIAL).expect("a node");
+    }
+    let shown = lines(&stage.run(&["--json", "show", LOCK]));
+    assert_eq!((&shown[0]["holding"], &shown[0]["waiting"]), (&1.into(), &1.into()));
+    let all = shown[0]["contenders"].as_array().expect("a list");
+    let found: Vec<_> = all.iter().map(|one| (&one["data"], &one["holds"])).collect();
+    assert_eq!(found, [(&"h1:1".into(), &true.into()), (&"h2:2".into(), &false.into())]);
+    let told = stage.run(&["permits", LOCK]).out;
+    assert_eq!(told, "/locks/orders: 1 permit, 1 taken, 1 waits\n");
+    // Paused: the one that has a permit keeps it, and nobody else has one.
+    assert_eq!(stage.run(&["permits", LOCK, "0"]).code, 0);
+    let shown = lines(&stage.run(&["--json", "show", LOCK]));
+    assert_eq!((&shown[0]["holding"], &shown[0]["waiting"]), (&1.into(), &1.into()));
+}
+
+#[test]
+fn a_semaphore_that_is_paused_lets_run_wait() {
+    let stage = Stage::new();
+    assert_eq!(stage.run(&["permits", LOCK, "0", "--create"]).code, 0);
+    let ended = stage.run(&with(&["run", "--permits", "1", "--timeout", "300ms"]));
+    assert_eq!(ended.code, 124, "{ended:?}");
+}
+
+#[test]
+fn show_warns_of_names_that_do_not_wait_for_each_other() {
+    let mut stage = Stage::new();
+    stage.stands(&format!("_c_{UUID}-lock-"), "10.0.0.7");
+    let says = "may hold all the same";
+    assert!(!stage.run(&["show", LOCK]).err.contains(says));
+    stage.stands(&format!("{HEX}__lock__"), "");
+    let shown = stage.run(&["show", LOCK]);
+    assert!(shown.err.contains(says), "{shown:?}");
 }

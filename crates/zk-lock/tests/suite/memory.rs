@@ -111,3 +111,35 @@ fn history_says_that_a_run_has_lost_its_lock() {
     assert_eq!(all[0]["status"], 123);
     assert!(all[0]["lost"].as_str().is_some_and(|why| why.contains("gone")), "{all:?}");
 }
+
+/// Whoever may make a record may hide it.
+#[test]
+fn a_record_that_is_hidden_hides_no_lock() {
+    let server = server();
+    let mut raw = Raw::connect(&server.connect_string()).expect("a session");
+    raw.mkdirs(LOCK).expect("folders");
+    let path = format!("{LOCK}/_c_{UUID}-lock-");
+    raw.create(&path, b"__REVOKE__", EPHEMERAL_SEQUENTIAL).expect("a node");
+    raw.mkdirs("/zk-lock/records/%2Flocks%2Forders").expect("folders");
+    raw.set_acl("/zk-lock/records/%2Flocks%2Forders", 4).expect("an ACL"); // only CREATE
+    let shown = run(&server, &["--json", "show", LOCK]);
+    assert_eq!((shown.code, lines(&shown.out)[0]["holding"].as_i64()), (0, Some(1)), "{shown:?}");
+    assert_eq!(run(&server, &["--json", "ls"]).out.lines().count(), 1);
+    assert_eq!(run(&server, &["run", "--try", LOCK, "--", "true"]).code, 124);
+}
+
+/// The servers do not answer any more when the command ends.
+#[test]
+fn the_end_of_a_recorded_run_waits_for_no_outage() {
+    let server = TestServer::start().expect("a server");
+    let notes = Notes::new();
+    let script = notes.script("echo $$ > $D/child; while [ ! -e $D/go ]; do sleep 0.02; done");
+    let record = ["run", "--record", "--session", "30s", LOCK, "--", "sh", "-c", &script];
+    let holder = Running::start(zk_lock(&server, &record));
+    notes.wait_pid("child");
+    server.black_hole(true);
+    std::fs::write(notes.path("go"), "").expect("a file");
+    let ended = holder.end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.err.contains("lacks the end of this run"), "{ended:?}");
+}

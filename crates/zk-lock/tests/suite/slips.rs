@@ -105,7 +105,7 @@ fn a_command_line_that_is_refused_writes_nothing() {
         assert_eq!(raw.children("/").expect("a list"), before, "{arguments:?}");
     }
     // Of several semaphores one has another number: the others are not made.
-    assert_eq!(run(&server, &["permits", standing, "3"]).code, 0);
+    assert_eq!(run(&server, &["permits", standing, "3", "--create"]).code, 0);
     let two = ["run", "--permits", "1", "--of", "2", "/new", standing, "--", "true"];
     let ended = run(&server, &two);
     assert_eq!(ended.code, 64, "{ended:?}");
@@ -122,6 +122,10 @@ fn permits_shows_and_sets_the_number() {
     let mut raw = Raw::connect(&server.connect_string()).expect("a session");
     let permits = |arguments: &[&str]| run(&server, &[&["permits"], arguments].concat());
     assert_eq!(permits(&["/sem"]).code, 1, "there is none");
+    // A slip in the path makes no semaphore.
+    let refused = permits(&["/sem", "3"]);
+    assert!(refused.code == 64 && refused.err.contains("--create makes one"), "{refused:?}");
+    assert_eq!(permits(&["/sem", "2", "--create"]).code, 0);
     for (number, says) in [
         ("3", "/sem: 3 permits, 0 taken, 0 wait\n"),
         ("0", "/sem: 0 permits, so it is paused, 0 taken, 0 wait\n"),
@@ -134,12 +138,12 @@ fn permits_shows_and_sets_the_number() {
     }
     // What belongs to others stays.
     raw.create("/config", b"x=1", PERSISTENT).expect("a node");
-    let refused = permits(&["/config", "3"]);
+    let refused = permits(&["/config", "3", "--create"]);
     assert_eq!(refused.code, 64, "{refused:?}");
     assert_eq!(raw.get_data("/config").expect("it is there").0, b"x=1");
     raw.mkdirs(LOCK).expect("folders");
     raw.create(NODE, b"h7:1", EPHEMERAL_SEQUENTIAL).expect("a node");
-    let refused = permits(&[LOCK, "3"]);
+    let refused = permits(&[LOCK, "3", "--create"]);
     assert_eq!(refused.code, 64, "{refused:?}");
     assert_eq!(raw.get_data(LOCK).expect("it is there").0, b"");
 }
@@ -160,6 +164,18 @@ fn forget_removes_a_lock_that_nobody_uses_and_nothing_else() {
     assert!(unasked.err.contains("say --yes"), "{unasked:?}");
     assert_eq!(forget(LOCK).code, 0);
     assert_eq!(raw.children("/locks").expect("a list"), [""; 0]);
+
+    // The node of a client is no lock.
+    raw.mkdirs(LOCK).expect("folders");
+    let node = raw.create(NODE, b"", EPHEMERAL_SEQUENTIAL).expect("a node");
+    let refused = forget(&node);
+    assert!(refused.code == 64 && refused.err.contains("zk-lock break"), "{refused:?}");
+    raw.delete(&node).expect("it is there");
+
+    // A number may be a program's counter.
+    raw.create("/counter", b"5", PERSISTENT).expect("a node");
+    let refused = forget("/counter");
+    assert!(refused.code == 64 && refused.err.contains("may be no semaphore"), "{refused:?}");
 
     // A semaphore, with the folders that its users have left.
     let used = run(&server, &["run", "--permits", "1", "--of", "2", "/sem", "--", "true"]);
