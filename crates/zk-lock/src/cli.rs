@@ -49,7 +49,7 @@ pub struct Setting {
 /// The exit statuses and their meanings, for `--help` and the man pages.
 pub const STATUSES: [(&str, &str); 12] = [
     ("0", "done; of `run` and `elect`, the status of the command"),
-    ("1", "nobody holds the lock, or no such node; `doctor` finds a fault, `ls` one over a limit"),
+    ("1", "nobody holds it, or nothing was done; `doctor` finds a fault, `ls` one over a limit"),
     ("128+n", "the command, or zk-lock while it waited, was ended by the signal n"),
     ("123", "the lock was lost, or nearly, and the command was ended; --loss-status sets another"),
     ("124", "others held the lock (--try, --timeout); -E sets another status"),
@@ -188,6 +188,9 @@ pub enum Command {
     /// Print the JSON schema of the lines that --json gives
     Schema,
 }
+
+/// The session timeout of `run` and `elect`, unless it is given.
+pub const DEFAULT_SESSION: Duration = Duration::from_secs(30);
 
 /// How a command is run under a lock.
 #[derive(Args, Clone, Debug)]

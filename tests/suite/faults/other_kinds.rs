@@ -5,7 +5,7 @@ use crate::support::{
     contend::{session, spawn_waiting, until_queue},
     raw::EPHEMERAL_SEQUENTIAL,
     scenarios,
-    scene::{full_path, queue, until_empty},
+    scene::{full_path, queue},
 };
 use std::thread;
 use zk_mutex::{Error, OptionalExt, Result, ZkElection, ZkMutex, ZkRwLock};

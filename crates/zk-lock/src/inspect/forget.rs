@@ -50,6 +50,13 @@ pub fn run(common: &Common, args: &ForgetArgs, output: &Output) -> Result<u8, Fa
              deleted"
         )));
     }
+    for folder in SEMAPHORE.map(|folder| zk::join(path, folder)) {
+        if zk::data(&session, &folder)?.is_some_and(|(data, _)| !data.is_empty()) {
+            return Err(Failure::usage(format!(
+                "the data of {folder} is not a lock's: nothing was deleted"
+            )));
+        }
+    }
     // Programs count so. Only a person can tell such a node from a semaphore that nobody has used.
     if is_semaphore && stat.cversion == 0 && args.yes {
         return Err(Failure::usage(format!(

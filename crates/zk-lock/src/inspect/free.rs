@@ -9,6 +9,7 @@ use super::servers::ServerAnswers;
 use super::show::nobody;
 use crate::cli::{BreakArgs, Common, RevokeArgs};
 use crate::exit::{Failure, NOTHING};
+use crate::nodes::names::{Client, Kind};
 use crate::nodes::queue::{Contender, Standing};
 use crate::nodes::record::Record;
 use crate::output::{Output, lines};
@@ -27,6 +28,20 @@ pub fn revoke(common: &Common, args: &RevokeArgs, output: &Output) -> Result<u8,
     };
     if chosen.is_empty() {
         return not_held(&session, output, &args.path);
+    }
+    let (chosen, deaf): (Vec<&Contender>, Vec<&Contender>) =
+        chosen.into_iter().partition(|one| can_hear(one));
+    for one in &deaf {
+        let text = format!(
+            "{} ({}) was not asked: its client does not listen, and the request would overwrite \
+             its data. End its process",
+            one.name,
+            one.describe()
+        );
+        output.warn("not_asked", &text, json!({"contender": one.json()}));
+    }
+    if chosen.is_empty() {
+        return Ok(NOTHING);
     }
     // The request overwrites the only copy of the data.
     let noted = Record::update(&session, &args.path, |record| {
@@ -53,6 +68,16 @@ pub fn revoke(common: &Common, args: &RevokeArgs, output: &Output) -> Result<u8,
         );
     }
     if asked > 0 { Ok(0) } else { not_held(&session, output, &args.path) }
+}
+
+/// Whether the client may look for the request. kazoo and go-zookeeper never do. Of Curator only
+/// locks do, if their program wants it; the data of a `LeaderLatch` is its participant's id.
+fn can_hear(contender: &Contender) -> bool {
+    match contender.client {
+        Client::Kazoo | Client::GoZookeeper => false,
+        Client::Curator => contender.kind != Kind::Candidate,
+        Client::ZkMutex | Client::KazooOrZkMutex | Client::Unknown => true,
+    }
 }
 
 /// Says that there is nobody to ask, and whether others wait.

@@ -43,13 +43,14 @@ pub fn run(common: &Common, args: &LsArgs, output: &Output) -> Result<u8, Failur
         output.hint("empty", &nothing(args, &limits), json!({"path": args.path}));
     }
     match (limits.are_set(), found.is_empty(), tree.hidden.len()) {
-        (false, ..) | (true, true, 0) => Ok(0),
+        (false, false, _) | (_, true, 0) => Ok(0),
         (true, false, _) => Ok(NOTHING),
         // Not all is well only because nothing is seen.
-        (true, true, count) => {
+        (are_set, true, count) => {
+            let what = if are_set { "over a limit" } else { "in use" };
             let text = format!(
-                "no lock that this client can see is over a limit, but {count} of the nodes are \
-                 hidden from it, and what is below them"
+                "no lock that this client can see is {what}, but {count} of the nodes are hidden \
+                 from it, and what is below them"
             );
             Err(Failure::new(DENIED, "denied", text))
         }

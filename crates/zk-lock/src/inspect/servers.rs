@@ -27,6 +27,8 @@ pub struct ServerAnswers {
     chroot: String,
     /// Each watched path with a session that watches it (`wchp`), or why no server tells it.
     watches: Result<Vec<(String, String)>, String>,
+    /// Whether all servers of the connect string tell it: another one may have more.
+    all_tell_watches: bool,
     /// The connection of each session's client (`cons`), or why no server tells it.
     connections: Result<HashMap<String, Connection>, String>,
 }
@@ -35,12 +37,16 @@ impl ServerAnswers {
     pub fn read(common: &Common) -> ServerAnswers {
         let connect = common.connect.as_deref().unwrap_or_default();
         let (hosts, words) = (hosts(connect), Words::new(common));
-        let all = |word| {
+        let mut all_tell_watches = true;
+        let mut all = |word| {
             let (mut answers, mut why) = (Vec::new(), String::new());
             for host in &hosts {
                 match words.ask(host, word) {
                     Ok(answer) => answers.push(answer),
-                    Err(silence) => why = format!("{host}: {}", silence.why()),
+                    Err(silence) => {
+                        all_tell_watches &= word != "wchp";
+                        why = format!("{host}: {}", silence.why());
+                    }
                 }
             }
             if answers.is_empty() { Err(why) } else { Ok(answers) }
@@ -49,12 +55,9 @@ impl ServerAnswers {
             let all = answers.iter().flat_map(|answer| connections(answer));
             all.map(|one| (one.session.clone(), one)).collect()
         };
-        ServerAnswers {
-            chroot: chroot(connect).to_owned(),
-            watches: all("wchp")
-                .map(|answers| answers.iter().flat_map(|one| watches(one)).collect()),
-            connections: all("cons").map(by_session),
-        }
+        let watches = all("wchp").map(|all| all.iter().flat_map(|one| watches(one)).collect());
+        let connections = all("cons").map(by_session);
+        ServerAnswers { chroot: chroot(connect).to_owned(), watches, all_tell_watches, connections }
     }
 
     /// Why no server tells the watches.
@@ -67,12 +70,13 @@ impl ServerAnswers {
         self.connections.as_ref().err().map(String::as_str)
     }
 
-    /// The sessions that watch a node.
+    /// The sessions that watch a node; `None` if that is not known.
     pub fn watchers_of(&self, path: &str) -> Option<Vec<&str>> {
         let full = format!("{}{path}", self.chroot);
         let of_node = |all: &&(String, String)| all.0 == full;
         let all = self.watches.as_ref().ok()?.iter().filter(of_node);
-        Some(all.map(|(_, session)| session.as_str()).collect())
+        let all: Vec<&str> = all.map(|(_, session)| session.as_str()).collect();
+        (self.all_tell_watches || !all.is_empty()).then_some(all)
     }
 
     /// The address of a session's client, while it is connected.

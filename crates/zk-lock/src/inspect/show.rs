@@ -16,8 +16,14 @@ use crate::{connect, zk};
 pub fn run(common: &Common, args: &PathArgs, output: &Output) -> Result<u8, Failure> {
     let session = connect::session(common)?;
     let standing = Standing::read(&session, &args.path)?;
+    let has_more = standing.as_ref().is_some_and(|standing| !standing.others.is_empty());
     let Some(standing) = standing.filter(|standing| standing.in_use().next().is_some()) else {
-        return nobody(&session, output, &args.path);
+        let code = nobody(&session, output, &args.path)?;
+        if has_more {
+            let text = format!("it has nodes of its own below it: see `zk-lock ls {}`", args.path);
+            output.hint("advice", &text, json!({}));
+        }
+        return Ok(code);
     };
     let servers = ServerAnswers::read(common);
     if output.json {
@@ -130,8 +136,8 @@ fn render_queue(queue: &Queue, servers: Option<&ServerAnswers>) -> String {
 }
 
 fn address(servers: &ServerAnswers, contender: &Contender) -> String {
-    let nothing = if servers.no_addresses().is_none() { "-" } else { "?" };
-    servers.address_of(&contender.session()).unwrap_or(nothing).to_owned()
+    // A port tells only of its own connections, and the client may have come through another.
+    servers.address_of(&contender.session()).unwrap_or("?").to_owned()
 }
 
 fn watchers(servers: &ServerAnswers, contender: &Contender) -> String {

@@ -406,7 +406,7 @@ impl Contender {
             id => format!("session 0x{id:x}"),
         };
         let (place, client) = (self.place(), self.client.name());
-        format!("{place}, {client}, {session}, for {}", show(self.age()))
+        format!("{place}, {client}, {session}, queued {} ago", show(self.age()))
     }
 
     pub fn json(&self) -> Value {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use zk_mutex::ZkSession;
 use zk_mutex::crossbeam_channel::bounded;
 
+use crate::nodes::names::Kind;
 use crate::nodes::queue::{Contender, Standing};
 use crate::output::Output;
 
@@ -25,7 +26,10 @@ pub fn tell(session: &ZkSession, path: &str, sentence: &str, mut fields: Value, 
         None => Value::Null,
     };
     let who = holders.map_or_else(String::new, |holders| {
-        describe(holders.iter().map(|one| format!("{}, {}", one.kind.name(), one.describe())))
+        describe(holders.iter().map(|one| {
+            let waits = if one.holds { "" } else { " that waits" };
+            format!("{}{waits}, {}", one.kind.name(), one.describe())
+        }))
     });
     output.warn("not_obtained", &format!("{sentence}{who}"), fields);
 }
@@ -39,7 +43,14 @@ fn read(session: &ZkSession, path: &str) -> Option<Vec<Contender>> {
         let own = session.status().session_id;
         let holders = standing.iter().flat_map(Standing::holders);
         let others = holders.filter(|one| Some(one.stat.owner) != own);
-        let _ = tell.send(others.cloned().collect());
+        let mut others: Vec<Contender> = others.cloned().collect();
+        // A reader does not wait for readers, but for the writer that waits ahead of it.
+        if others.iter().all(|one| one.kind == Kind::Read) {
+            let waiting = standing.iter().flat_map(Standing::contenders);
+            let mut waiting = waiting.filter(|one| !one.holds && one.kind != Kind::Read);
+            others.extend(waiting.find(|one| Some(one.stat.owner) != own).cloned());
+        }
+        let _ = tell.send(others);
     };
     // Nothing joins this thread, because an outage can block it.
     std::thread::Builder::new().name("held-by".into()).spawn(read).ok()?;

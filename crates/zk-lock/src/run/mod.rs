@@ -160,9 +160,13 @@ pub fn release(hold: Box<dyn Hold>, session: &ZkSession, reports: &Reports) {
     match hold.release() {
         Ok(()) => reports.note("released", &format!("{name} is released"), json!({})),
         Err(e) if was_held => {
+            let why = match &e {
+                zk_mutex::Error::Unavailable { cause, .. } => cause.to_string(),
+                e => e.to_string(),
+            };
             let text = format!(
-                "{name}: the release is not confirmed: {e}. The server frees the lock {} from now \
-                 at the latest",
+                "{name}: the release is not confirmed: {why}. The servers free the lock by \
+                 themselves: while they work, {} from now at the latest",
                 show(session.status().timeout)
             );
             reports.warn("release_unconfirmed", &text, json!({}));
@@ -241,5 +245,10 @@ fn tell_timeout(asked: Duration, granted: Duration, output: &Output) {
         show(granted)
     );
     let fields = json!({"asked_ms": millis(asked), "granted_ms": millis(granted)});
-    output.warn("session_timeout", &text, fields);
+    // A job of cron would say it each time, of a timeout that nobody has chosen.
+    if asked == crate::cli::DEFAULT_SESSION {
+        output.note("session_timeout", &text, fields);
+    } else {
+        output.warn("session_timeout", &text, fields);
+    }
 }

@@ -265,8 +265,12 @@ fn break_takes_the_names_of_each_client() {
         format!("_c_{}-lock-1", uuid(4)), // a number of eleven digits
     ] {
         let node = contend(&mut raw, &prefix, "h7:1");
+        // go-zookeeper does not listen, and its data is left alone.
+        let is_heard = !prefix.starts_with(&format!("_c_{hex}"));
         let asked = run(&server, &["revoke", LOCK, "--node", &node]);
-        assert_eq!(asked.code, 0, "{node}: {asked:?}");
+        assert_eq!(asked.code == 0, is_heard, "{node}: {asked:?}");
+        let data = raw.get_data(&format!("{LOCK}/{node}")).expect("it is there").0;
+        assert_eq!(data == b"__REVOKE__", is_heard, "{node}");
         // The name, or the node's whole path.
         let path = format!("{LOCK}/{node}");
         let named = if prefix.contains("lock") { &node } else { &path };
@@ -322,4 +326,45 @@ fn bench_measures_and_leaves_no_contender() {
     assert_eq!(children(&server, "/zk-lock-bench"), [""; 0]);
     let text = run(&server, &["bench", "--seconds", "100ms", "--sessions", "2"]);
     assert!(text.out.contains("LOCKS/S"), "{text:?}");
+}
+
+/// Their data would be lost, and nobody would let go.
+#[test]
+fn clients_that_do_not_listen_are_not_asked_to_let_go() {
+    let server = server();
+    let mut raw = raw(&server);
+    for (prefix, data) in [
+        (format!("{}__lock__", hex(1)), "job-7"), // kazoo's
+        (format!("_c_{}-latch-", uuid(2)), "participant 1"), // a LeaderLatch
+    ] {
+        let node = contend(&mut raw, &prefix, data);
+        let asked = run(&server, &["revoke", LOCK]);
+        assert_eq!(asked.code, 1, "{asked:?}");
+        assert!(asked.err.contains("does not listen"), "{asked:?}");
+        let path = format!("{LOCK}/{node}");
+        assert_eq!(raw.get_data(&path).expect("it is there").0, data.as_bytes());
+        raw.delete(&path).expect("it is there");
+    }
+}
+
+/// A reader waits for the writer that waits ahead of it, and not for the readers that hold.
+#[test]
+fn a_reader_is_told_of_the_writer_that_is_ahead() {
+    let server = server();
+    let mut raw = raw(&server);
+    contend(&mut raw, &format!("_c_{}-__READ__", uuid(1)), "h1:1");
+    contend(&mut raw, &format!("_c_{}-__WRIT__", uuid(2)), "h2:2");
+    let ended = run(&server, &["run", "--try", "--read", LOCK, "--", "true"]);
+    assert_eq!(ended.code, 124, "{ended:?}");
+    assert!(ended.err.contains("write that waits, h2:2"), "{ended:?}");
+}
+
+#[test]
+fn ls_does_not_say_that_all_is_free_where_nodes_are_hidden() {
+    let server = server();
+    let mut raw = raw(&server);
+    raw.set_acl("/locks", 4).expect("an ACL"); // only CREATE
+    let ended = run(&server, &["-q", "ls"]);
+    assert_eq!(ended.code, 77, "{ended:?}");
+    assert!(ended.err.contains("hidden"), "{ended:?}");
 }

@@ -51,6 +51,8 @@ fn a_free_lock_and_a_path_that_does_not_exist_are_told_apart() {
         assert!(!free.err.contains("there is no node"), "{free:?}");
     }
     assert!(run(&server, &["show", LOCK]).err.contains("it is free"));
+    let folder = run(&server, &["-v", "show", "/locks"]).err;
+    assert!(folder.contains("see `zk-lock ls /locks`"), "{folder}");
 }
 
 #[test]
@@ -171,6 +173,12 @@ fn forget_removes_a_lock_that_nobody_uses_and_nothing_else() {
     let refused = forget(&node);
     assert!(refused.code == 64 && refused.err.contains("zk-lock break"), "{refused:?}");
     raw.delete(&node).expect("it is there");
+
+    // The data in a folder of a semaphore's is somebody's.
+    raw.create("/svc", b"5", PERSISTENT).expect("a node");
+    raw.create("/svc/leases", b"mydata", PERSISTENT).expect("a node");
+    assert_eq!(forget("/svc").code, 64);
+    assert_eq!(raw.get_data("/svc/leases").expect("it is there").0, b"mydata");
 
     // A number may be a program's counter.
     raw.create("/counter", b"5", PERSISTENT).expect("a node");

@@ -103,7 +103,7 @@ pub fn of_the_fleet(
     }
     text += &match (&hosts.no_sessions, idle.len()) {
         (Some(why), _) => format!("; how many more are connected is not known ({why})"),
-        (None, 0) => "; nobody else is connected".to_owned(),
+        (None, 0) => "; no other client is connected to the ports that were asked".to_owned(),
         (None, more) => format!(
             "; {} more, if all are of zk-mutex and hold nothing elsewhere, send {:.2}",
             count(more),
