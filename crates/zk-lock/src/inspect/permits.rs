@@ -7,6 +7,7 @@ use super::show::nobody;
 use crate::cli::{Common, PermitsArgs};
 use crate::connect;
 use crate::exit::Failure;
+use crate::nodes::names::Client;
 use crate::nodes::queue::{LockKind, Queue, Standing};
 use crate::output::Output;
 
@@ -27,6 +28,14 @@ pub fn run(common: &Common, args: &PermitsArgs, output: &Output) -> Result<u8, F
         if !stands && before.as_ref().is_some_and(is_taken) {
             return Err(Failure::usage(format!(
                 "{} is no semaphore, and others use it: give the semaphore a path of its own",
+                args.path
+            )));
+        }
+        let kazoos = before.iter().flat_map(Standing::contenders);
+        if kazoos.into_iter().any(|one| one.client == Client::Kazoo) {
+            return Err(Failure::usage(format!(
+                "{} is used by kazoo, whose clients end with an error where the number is not their \
+                 own max_leases: change it in their program",
                 args.path
             )));
         }

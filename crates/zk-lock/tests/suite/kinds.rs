@@ -124,6 +124,8 @@ fn kazoos_semaphore_is_not_shared() {
     let path = format!("{LOCK}/{HEX}");
     stage.raw.create(&path, b"", EPHEMERAL).expect("a lease");
     stage.assert_refused(&with(&["run", "--permits", "1"]), &["kazoo", "a path of its own"]);
+    stage.assert_refused(&["permits", LOCK, "4"], &["kazoo", "max_leases"]);
+    assert_eq!(stage.raw.get_data(LOCK).expect("it is there").0, b"3");
 }
 
 /// The lines of JSON.
