@@ -413,7 +413,9 @@ impl Inner {
 
     /// Tells the changes of the newest tree since the last call.
     fn tell_changes(&mut self) {
-        let (Some(leader), Some(told)) = (self.ensemble.leader(), &self.on_changed) else { return };
+        // A leader that was deposed while it was stalled is the only one again when its successor
+        // ends. Its tree is of the past.
+        let (Some(leader), Some(told)) = (self.newest(), &self.on_changed) else { return };
         let state = Some((leader, self.ensemble.applied(leader)));
         if self.known.state == state {
             return;
