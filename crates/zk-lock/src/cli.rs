@@ -195,11 +195,12 @@ pub const DEFAULT_SESSION: Duration = Duration::from_secs(30);
 /// How a command is run under a lock.
 #[derive(Args, Clone, Debug)]
 pub struct ChildArgs {
-    /// How long the command may take to end, between the signal and SIGKILL [default: 5s, less with
-    /// a short session]
+    /// How long the command may take to end, between the signal and SIGKILL [default: a tenth of
+    /// the session timeout, 5s at most]
     ///
     /// It is part of the time for which the lock is certainly held, so it may be a fifth of the
-    /// session timeout at most.
+    /// session timeout at most. With more than a tenth, a server that freezes may cost the command
+    /// its lock, although other servers answer.
     #[arg(long, value_name = "DURATION", value_parser = time::parse)]
     pub grace: Option<Duration>,
     /// The signal that asks the command to end

@@ -28,7 +28,7 @@ pub fn run(common: &Common, args: &ForgetArgs, output: &Output) -> Result<u8, Fa
     };
     if stat.owner != 0 || names::parse(name).is_some() {
         return Err(Failure::usage(format!(
-            "{path} is the node of one client, and not a lock: `zk-lock break` deletes such a node"
+            "{path} is the node of one client, and not a lock: it goes with that client's session"
         )));
     }
     if let Some(contender) = standing.contenders().next() {
@@ -60,18 +60,24 @@ pub fn run(common: &Common, args: &ForgetArgs, output: &Output) -> Result<u8, Fa
     // Programs count so. Only a person can tell such a node from a semaphore that nobody has used.
     if is_semaphore && stat.cversion == 0 && args.yes {
         return Err(Failure::usage(format!(
-            "the data of {path} is a number, and it never had a child, so it may be no semaphore: \
-             leave --yes out, and forget asks"
+            "the data of {path} is a number, and it never had a child: it may be a program's counter \
+             and no semaphore. At a terminal, without --yes, forget asks; a semaphore that was never \
+             used may also stay"
         )));
     }
     let what = match std::str::from_utf8(&data).ok().filter(|_| is_semaphore) {
         Some(number) => format!("{path}, an unused semaphore of {} permits", number.trim()),
         None => format!("{path}, an unused lock"),
     };
+    let doubt = if is_semaphore && stat.cversion == 0 {
+        " But it never had a child: it may be a program's counter."
+    } else {
+        ""
+    };
     if !args.yes
         && !confirmed(
             &format!("forget deletes {what}"),
-            &format!("{what}. Its next user makes it again."),
+            &format!("{what}.{doubt} Its next user makes it again."),
             output,
         )?
     {

@@ -71,11 +71,12 @@ pub fn revoke(common: &Common, args: &RevokeArgs, output: &Output) -> Result<u8,
 }
 
 /// Whether the client may look for the request. kazoo and go-zookeeper never do. Of Curator only
-/// locks do, if their program wants it; the data of a `LeaderLatch` is its participant's id.
+/// locks do, if their program wants it; semaphores do not, and the data of a `LeaderLatch` is its
+/// participant's id.
 fn can_hear(contender: &Contender) -> bool {
     match contender.client {
         Client::Kazoo | Client::GoZookeeper => false,
-        Client::Curator => contender.kind != Kind::Candidate,
+        Client::Curator => !matches!(contender.kind, Kind::Candidate | Kind::Permit),
         Client::ZkMutex | Client::KazooOrZkMutex | Client::Unknown => true,
     }
 }

@@ -39,7 +39,7 @@ pub fn run(common: &Common, args: &LsArgs, output: &Output) -> Result<u8, Failur
         );
         let fields = json!({"path": args.path, "exists": false, "nearest": nearest});
         output.warn("no_path", &text, fields);
-    } else if found.is_empty() {
+    } else if found.is_empty() && tree.hidden.is_empty() {
         output.hint("empty", &nothing(args, &limits), json!({"path": args.path}));
     }
     match (limits.are_set(), found.is_empty(), tree.hidden.len()) {

@@ -17,17 +17,17 @@ pub fn run(common: &Common, args: &PermitsArgs, output: &Output) -> Result<u8, F
     if let Some(number) = args.number {
         let before = Standing::read(&session, &args.path)?;
         let stands = before.as_ref().is_some_and(|one| one.queues.iter().any(|q| is_semaphore(&q)));
-        if !stands && !args.create {
-            // A slip in a path, or the path of another lock, must not become a semaphore.
-            return Err(Failure::usage(format!(
-                "there is no semaphore {}: --create makes one",
-                args.path
-            )));
-        }
         let is_taken = |one: &Standing| !one.others.is_empty() || one.in_use().next().is_some();
         if !stands && before.as_ref().is_some_and(is_taken) {
             return Err(Failure::usage(format!(
                 "{} is no semaphore, and others use it: give the semaphore a path of its own",
+                args.path
+            )));
+        }
+        if !stands && !args.create {
+            // A slip in a path, or the path of another lock, must not become a semaphore.
+            return Err(Failure::usage(format!(
+                "there is no semaphore {}: --create makes one",
                 args.path
             )));
         }

@@ -54,7 +54,8 @@ pub fn find(
             None => format!("{path} has the number of a semaphore, which nobody uses now"),
         };
         let advice = match queue.kind {
-            LockKind::Mutex => "leave --permits out, or use `run` in place of `elect`",
+            LockKind::Mutex if kind == LockKind::Election => "use `zk-lock run`",
+            LockKind::Mutex => "leave --permits out",
             LockKind::ReadWrite => "take it with --read or --write",
             LockKind::Semaphore if queue.contenders.is_empty() => {
                 "take it with --permits, or remove it with `zk-lock forget`"

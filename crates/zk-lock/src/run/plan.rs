@@ -7,7 +7,7 @@ use crate::connect;
 use crate::exit::Failure;
 use crate::time::show;
 
-/// The grace where none is given, and where the session is long enough for it.
+/// The longest grace where none is given.
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
 /// How a command is run and ended.
@@ -80,7 +80,10 @@ impl Plan {
         let margin = (timeout / 50).clamp(Duration::from_millis(50), Duration::from_millis(500));
         let most = (timeout / 5).saturating_sub(margin);
         self.margin = margin;
-        self.grace = args.grace.unwrap_or_else(|| DEFAULT_GRACE.min(most));
+        // A server that freezes is given up after a sixth of the timeout, so a sixth of it is left at
+        // least when the session begins to move to another server. With a tenth for the grace, and
+        // the margin, there is time for that.
+        self.grace = args.grace.unwrap_or_else(|| DEFAULT_GRACE.min(timeout / 10).min(most));
         if self.grace <= most {
             return Ok(());
         }

@@ -73,7 +73,7 @@ fn run_refuses_a_path_where_another_kind_stands() {
     }
     stage.gone(&node);
     let node = stage.stands(&format!("_c_{UUID}-lock-"), "h7:4711");
-    stage.assert_refused(&with(&["elect"]), &["a mutex", "h7:4711", "a path of its own"]);
+    stage.assert_refused(&with(&["elect"]), &["a mutex", "h7:4711", "use `zk-lock run`"]);
     stage.assert_refused(
         &with(&["run", "--permits", "1", "--of", "2"]),
         &["a mutex", "leave --permits out"],

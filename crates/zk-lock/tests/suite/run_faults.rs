@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use zk_test_support::Proxy;
 
 use crate::support::{
-    Notes, Raw, Running, SESSION, SPARE, Signal, assert_in_time, at_best, children, is_alive,
-    pause, revoke, server, until_dead, wait_children, zk_lock,
+    LIMIT, Notes, Raw, Running, SESSION, SPARE, Signal, assert_in_time, at_best, children,
+    is_alive, pause, revoke, server, until, until_dead, wait_children, zk_lock,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -134,6 +134,46 @@ fn a_short_outage_costs_nothing() {
     let ended = running.end();
     assert_eq!(ended.code, 8, "{ended:?}");
     assert_eq!(children(&server, LOCK), [""; 0]);
+}
+
+/// The session gives the frozen server up, and moves on, before so little of the lease is left that
+/// the command has to end.
+#[test]
+fn a_server_that_freezes_costs_no_command_where_another_answers() {
+    let server = server();
+    let ways = [Proxy::start(server.address()), Proxy::start(server.address())];
+    let connect = ways.each_ref().map(Proxy::connect_string).join(",");
+    let notes = Notes::new();
+    let script = notes.script("echo > $D/began; while [ ! -e $D/go ]; do sleep 0.02; done; exit 8");
+    let arguments = ["run", "-v", "--session", "20s", LOCK, "--", "sh", "-c", &script];
+    let mut command = zk_lock(&server, &[&["--connect", &connect], &arguments[..]].concat());
+    command.stderr(std::fs::File::create(notes.path("said")).expect("a file"));
+    let running = Running::start(command);
+    notes.wait("began");
+    for _ in 0..2 {
+        // Late in the life of a lease, just before it is renewed, there is the least time.
+        pause(4_000);
+        let used = ways.iter().find(|way| way.connections() > 0).expect("a connection");
+        let (frozen, since) = (std::time::Instant::now(), resumed(&notes));
+        used.black_hole(true);
+        until("the session has moved, or the command has ended", LIMIT, || {
+            let has_ended = notes.read("said").is_some_and(|said| said.contains("the command"));
+            (has_ended || resumed(&notes) > since).then_some(())
+        });
+        let is_well = resumed(&notes) > since;
+        assert_in_time(is_well, frozen, SPARE, &format!("{:?}", notes.read("said")));
+        used.black_hole(false);
+        if !is_well {
+            return; // the machine was too late
+        }
+    }
+    std::fs::write(notes.path("go"), "").expect("a file");
+    assert_eq!(running.end().code, 8);
+}
+
+/// How often the session has moved to another server.
+fn resumed(notes: &Notes) -> usize {
+    notes.read("said").unwrap_or_default().matches("resumed on").count()
 }
 
 #[test]
