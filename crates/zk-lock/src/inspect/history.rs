@@ -61,7 +61,9 @@ fn row(run: &Value, state: &str) -> Vec<String> {
     let status = run["status"].as_u64().unwrap_or(0);
     let end = match (state, run["lost"].as_str()) {
         ("running", _) => "it runs".to_owned(),
-        ("unknown", _) => "zk-lock or its host has gone without a word".to_owned(),
+        ("unknown", _) => {
+            "not noted: zk-lock or its host has gone, or no server answered".to_owned()
+        }
         (_, Some(reason)) => format!("status {status}, the lock was lost: {reason}"),
         _ => format!("status {status}"),
     };

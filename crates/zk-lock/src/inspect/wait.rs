@@ -59,7 +59,7 @@ pub fn run(common: &Common, args: &WaitArgs, output: &Output) -> Result<u8, Fail
     match end {
         End::Seen(code) => {
             for (path, exists) in args.paths.iter().zip(exist) {
-                tell_free(path, exists, began.elapsed(), output)?;
+                tell_free(path, (exists, held.is_some()), began.elapsed(), output)?;
             }
             Ok(code)
         }
@@ -121,7 +121,12 @@ fn holders(standing: &Standing) -> Vec<String> {
     standing.holders().map(Contender::describe).collect()
 }
 
-fn tell_free(path: &str, exists: bool, waited: Duration, output: &Output) -> Result<(), Failure> {
+fn tell_free(
+    path: &str,
+    (exists, was_held): (bool, bool),
+    waited: Duration,
+    output: &Output,
+) -> Result<(), Failure> {
     if output.json {
         let fields = json!({
             "path": path,
@@ -132,7 +137,12 @@ fn tell_free(path: &str, exists: bool, waited: Duration, output: &Output) -> Res
         return output.report("free", fields, "");
     }
     // ZooKeeper deletes a lock's node while nobody uses it, so most often there is none.
-    let why = if exists { "" } else { ": there is no such node, if the path is right" };
-    output.hint("free", &format!("{path} is free{why}"), json!({"path": path, "exists": exists}));
+    let fields = json!({"path": path, "exists": exists});
+    if exists || was_held {
+        output.hint("free", &format!("{path} is free"), fields);
+    } else {
+        let text = format!("there is no node {path}: nobody holds that lock, if the path is right");
+        output.warn("free", &text, fields);
+    }
     Ok(())
 }

@@ -19,13 +19,16 @@ const SHOWN: usize = 8;
 /// Says that others have the lock at this path, and who they are as far as they can be read now.
 /// `sentence` is what is certain already.
 pub fn tell(session: &ZkSession, path: &str, sentence: &str, mut fields: Value, output: &Output) {
-    let holders = read(session, path);
+    let (holders, is_paused) = read(session, path).unzip();
     fields["path"] = json!(path);
     fields["held_by"] = match &holders {
         Some(holders) => holders.iter().map(Contender::json).collect(),
         None => Value::Null,
     };
     let who = holders.map_or_else(String::new, |holders| {
+        if holders.is_empty() && is_paused == Some(true) {
+            return ": the semaphore has 0 permits, it is paused".to_owned();
+        }
         describe(holders.iter().map(|one| {
             let waits = if one.holds { "" } else { " that waits" };
             format!("{}{waits}, {}", one.kind.name(), one.describe())
@@ -34,8 +37,9 @@ pub fn tell(session: &ZkSession, path: &str, sentence: &str, mut fields: Value, 
     output.warn("not_obtained", &format!("{sentence}{who}"), fields);
 }
 
-/// The holders that belong to other sessions; `None` if they cannot be read soon.
-fn read(session: &ZkSession, path: &str) -> Option<Vec<Contender>> {
+/// The holders that belong to other sessions, and whether it is a semaphore without permits; `None`
+/// if they cannot be read soon.
+fn read(session: &ZkSession, path: &str) -> Option<(Vec<Contender>, bool)> {
     let (tell, told) = bounded(1);
     let (session, path) = (session.clone(), path.to_owned());
     let read = move || {
@@ -45,12 +49,14 @@ fn read(session: &ZkSession, path: &str) -> Option<Vec<Contender>> {
         let others = holders.filter(|one| Some(one.stat.owner) != own);
         let mut others: Vec<Contender> = others.cloned().collect();
         // A reader does not wait for readers, but for the writer that waits ahead of it.
-        if others.iter().all(|one| one.kind == Kind::Read) {
+        if !others.is_empty() && others.iter().all(|one| one.kind == Kind::Read) {
             let waiting = standing.iter().flat_map(Standing::contenders);
             let mut waiting = waiting.filter(|one| !one.holds && one.kind != Kind::Read);
             others.extend(waiting.find(|one| Some(one.stat.owner) != own).cloned());
         }
-        let _ = tell.send(others);
+        let queues = standing.iter().flat_map(|standing| &standing.queues);
+        let is_paused = queues.into_iter().any(|queue| queue.permits == Some(0));
+        let _ = tell.send((others, is_paused));
     };
     // Nothing joins this thread, because an outage can block it.
     std::thread::Builder::new().name("held-by".into()).spawn(read).ok()?;

@@ -535,3 +535,12 @@ fn a_host_whose_clock_nothing_sets_is_found() {
         assert_says(&ended, "ntp", level, words);
     }
 }
+
+#[test]
+fn nodes_that_are_hidden_from_doctor_are_told() {
+    let server = builder().start().expect("a server");
+    let mut raw = Raw::connect(&server.connect_string()).expect("a session");
+    raw.mkdirs("/locks/secret").expect("folders");
+    raw.set_acl("/locks/secret", 4).expect("an ACL"); // only CREATE
+    assert_finds(&server, &["/locks"], 0, &[("hidden", "note")]);
+}

@@ -228,6 +228,7 @@ fn a_semaphore_that_is_paused_lets_run_wait() {
     assert_eq!(stage.run(&["permits", LOCK, "0", "--create"]).code, 0);
     let ended = stage.run(&with(&["run", "--permits", "1", "--timeout", "300ms"]));
     assert_eq!(ended.code, 124, "{ended:?}");
+    assert!(ended.err.contains("it is paused"), "{ended:?}");
 }
 
 #[test]

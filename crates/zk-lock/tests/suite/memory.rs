@@ -89,7 +89,7 @@ fn history_has_the_runs_of_a_job_and_how_each_ended() {
     assert_eq!(ends, [(Some(0), "ended"), (Some(5), "ended"), (None, "unknown")]);
     assert!(all.iter().all(|one| one["host"].as_str().is_some_and(|host| host.contains(':'))));
     let text = run(&server, &["history", LOCK]).out;
-    assert!(text.contains("status 5") && text.contains("gone without a word"), "{text}");
+    assert!(text.contains("status 5") && text.contains("not noted"), "{text}");
     // `forget` forgets them.
     assert_eq!(run(&server, &["forget", LOCK, "--yes"]).code, 0);
     assert_eq!(run(&server, &["history", LOCK]).code, 1);

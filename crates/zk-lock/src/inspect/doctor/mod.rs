@@ -83,6 +83,18 @@ fn examine(
         upkeep::of_a_session(timeout, write, hosts, findings);
         upkeep::of_the_fleet(&args.path, &survey, timeout, write, hosts, findings);
     }
+    if survey.hidden > 0 {
+        let text = format!(
+            "{} nodes below {} are hidden from this client: locks there are neither counted nor judged",
+            survey.hidden, args.path
+        );
+        findings.add(
+            "hidden",
+            Level::Note,
+            text,
+            "give credentials that may read them, with --auth",
+        );
+    }
     locks::judge(&survey, findings);
     locks::folders(&survey, identities.as_deref(), &folder, findings);
     chroot::typed(common, args, session, findings)

@@ -8,7 +8,7 @@ use zk_mutex::ZkSession;
 use zk_mutex::zk_session::AclEntry;
 
 use super::nodes::OWN;
-use crate::exit::Failure;
+use crate::exit::{DENIED, Failure};
 use crate::nodes::queue::{LockKind, Queue, SEMAPHORE, Standing};
 use crate::nodes::tree::{self, At};
 use crate::zk;
@@ -19,6 +19,8 @@ pub struct Survey {
     pub places: Vec<Standing>,
     pub unused: Vec<Unused>,
     pub folders: Vec<Folder>,
+    /// So many nodes this client may not read. It neither judges nor counts what is below them.
+    pub hidden: usize,
     /// The time was over before all was seen.
     pub is_cut: bool,
 }
@@ -50,11 +52,11 @@ impl Survey {
             }
             let visited = match found {
                 At::Standing(standing) => survey.visit(session, path, standing),
-                At::Nothing | At::Hidden(_) => Ok(()),
+                At::Nothing => Ok(()),
+                At::Hidden(why) => Err(Failure::new(DENIED, "denied", why)),
             };
             match visited {
-                // What this client may not read it neither judges nor counts.
-                Err(e) if e.kind == "denied" => {}
+                Err(e) if e.kind == "denied" => survey.hidden += 1,
                 visited => visited?,
             }
             Ok(ControlFlow::Continue(()))
