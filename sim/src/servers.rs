@@ -413,10 +413,14 @@ impl Inner {
 
     /// Tells the changes of the newest tree since the last call.
     fn tell_changes(&mut self) {
+        let (Some(leader), Some(told)) = (self.ensemble.leader(), &self.on_changed) else { return };
+        let applied = self.ensemble.applied(leader);
         // A leader that was deposed while it was stalled is the only one again when its successor
         // ends. Its tree is of the past.
-        let (Some(leader), Some(told)) = (self.newest(), &self.on_changed) else { return };
-        let state = Some((leader, self.ensemble.applied(leader)));
+        if self.known.state.is_some_and(|(_, newest)| applied < newest) {
+            return;
+        }
+        let state = Some((leader, applied));
         if self.known.state == state {
             return;
         }
