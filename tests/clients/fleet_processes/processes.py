@@ -120,7 +120,8 @@ class ZkMutex(Process):
     CLIENT = "zk-mutex"
 
     def __init__(self, fleet, number):
-        command = [os.environ["ZK_LOCK"], "--json", "-v", "run", fleet.path, "--"]
+        # kazoo is told to wait for our names, which zk-lock cannot see.
+        command = [os.environ["ZK_LOCK"], "--json", "-v", "run", "--force", fleet.path, "--"]
         super().__init__(fleet, number, command + ["sh", "-c", "echo held; exec sleep 86400"])
 
     def session(self):
