@@ -1,8 +1,9 @@
 //! Which clients at a path would not exclude a lock of ours.
 //!
 //! Locks of different kinds do not wait for each other, and neither do clients that do not know
-//! each other's names. `run` asks before it takes a lock. Who comes later is not seen here; a lock
-//! of zk-mutex refuses that itself, where it can.
+//! each other's names. `run` and `elect` ask before they queue, and see the clients of that moment.
+//! A client that comes later is not seen. (If it is zk-mutex, and one of the two is an election,
+//! the library refuses the later one.)
 
 use zk_mutex::{Layout, ZkSession};
 
@@ -68,7 +69,10 @@ pub fn find(
         return Ok(Some(Conflict { what, advice, may_be_well: false }));
     }
     let stranger = standing.contenders().find(|one| match layout {
-        Layout::Kazoo => !matches!(one.client, Client::ZkMutex | Client::GoZookeeper),
+        Layout::Kazoo => {
+            let is_kazoos = names::parse(&one.name).is_some_and(Name::is_kazoos);
+            !is_kazoos && !matches!(one.client, Client::ZkMutex | Client::GoZookeeper)
+        }
         _ => one.client == Client::Kazoo || names::parse(&one.name).is_some_and(Name::is_kazoos),
     });
     Ok(stranger.map(|one| {

@@ -100,10 +100,34 @@ impl Standing {
     }
 
     /// As `read`, but the names of the node's children are known already.
+    ///
+    /// The names come by one request and each node by another. If a node has gone in between, its
+    /// lock may have changed hands, to a contender that the first listing does not have, and would
+    /// seem to be free. So the children are listed again then.
     pub fn of(
         session: &ZkSession,
         path: &str,
         children: &[String],
+    ) -> Result<Option<Standing>, Failure> {
+        let mut listed = children.to_vec();
+        for _ in 1..TRIES {
+            let mut all_there = true;
+            let standing = Standing::look(session, path, &listed, &mut all_there)?;
+            if all_there {
+                return Ok(standing);
+            }
+            let Some(now) = zk::children(session, path)? else { return Ok(None) };
+            listed = now;
+        }
+        Standing::look(session, path, &listed, &mut true)
+    }
+
+    /// One look. `all_there` becomes false if a node that was listed has gone.
+    fn look(
+        session: &ZkSession,
+        path: &str,
+        children: &[String],
+        all_there: &mut bool,
     ) -> Result<Option<Standing>, Failure> {
         let Some((data, stat)) = zk::data(session, path)? else { return Ok(None) };
         let queue = |kind, permits, contenders: Vec<Contender>| Queue {
@@ -113,7 +137,7 @@ impl Standing {
             contenders,
         };
         let mut queues = Vec::new();
-        let named = contenders(session, path, children)?;
+        let named = contenders(session, path, children, all_there)?;
         let (candidates, mut locks): (Vec<Contender>, Vec<Contender>) =
             named.into_iter().partition(|contender| contender.kind == Kind::Candidate);
         if !locks.is_empty() {
@@ -128,15 +152,16 @@ impl Standing {
             queues.push(queue(LockKind::Election, None, candidates));
         }
         let number = std::str::from_utf8(&data).ok().and_then(|text| text.trim().parse().ok());
-        let permits = permits(session, path, children, number)?;
+        let permits = permits(session, path, children, number, all_there)?;
         if !permits.is_empty() || number.is_some() {
             queues.push(queue(LockKind::Semaphore, number, permits));
         }
-        // `zk-lock` is given the lock's path or, from `ls` of an earlier version, the node's.
+        // The user may give the lock's path, or that of the exclusive lock's node itself.
         let nodes = children.iter().filter(|child| *child == EXCLUSIVE);
         for node in nodes.map(|child| zk::join(path, child)) {
             queues.extend(
-                exclusive(session, &node)?.map(|one| queue(LockKind::Exclusive, None, vec![one])),
+                exclusive(session, &node, all_there)?
+                    .map(|one| queue(LockKind::Exclusive, None, vec![one])),
             );
         }
         if children.is_empty() {
@@ -198,7 +223,7 @@ fn recall(session: &ZkSession, path: &str, queues: &mut [Queue]) -> Result<(), F
     if asked.peek().is_none() {
         return Ok(());
     }
-    // Whoever may make the record may hide it, which must hide no lock.
+    // A client may make the record and let nobody read it. That must hide no lock.
     let record = match Record::read(session, path) {
         Err(e) if e.kind == "denied" => Record::default(),
         record => record?,
@@ -221,17 +246,24 @@ pub const SEMAPHORE: [&str; 2] = ["leases", "locks"];
 /// stopped at its end, or gone on below zero. The nodes' czxids have the order then.
 const UNORDERED_ABOVE: i64 = (1 << 31) - (1 << 20);
 
-/// The contenders among these children, in the order of the queue. A node that goes meanwhile is
-/// left out.
+/// So often a path is read whose contenders come and go faster than they can be read.
+const TRIES: usize = 20;
+
+/// The contenders among these children, in the order of the queue. A node that has gone meanwhile
+/// is left out, and `all_there` is false then.
 fn contenders(
     session: &ZkSession,
     path: &str,
     children: &[String],
+    all_there: &mut bool,
 ) -> Result<Vec<Contender>, Failure> {
     let mut all = Vec::new();
     for (child, name) in children.iter().filter_map(|child| Some((child, names::parse(child)?))) {
         let path = zk::join(path, child);
-        let Some((data, stat)) = zk::data(session, &path)? else { continue };
+        let Some((data, stat)) = zk::data(session, &path)? else {
+            *all_there = false;
+            continue;
+        };
         all.push(Contender {
             path,
             name: child.clone(),
@@ -272,10 +304,15 @@ fn permits(
     path: &str,
     children: &[String],
     number: Option<u32>,
+    all_there: &mut bool,
 ) -> Result<Vec<Contender>, Failure> {
     let mut all = Vec::new();
+    let mut is_gone = false;
     let mut add = |path: String, name: &str, client| -> Result<(), Failure> {
-        let Some((data, stat)) = zk::data(session, &path)? else { return Ok(()) };
+        let Some((data, stat)) = zk::data(session, &path)? else {
+            is_gone = true;
+            return Ok(());
+        };
         let known = names::parse(name);
         all.push(Contender {
             path,
@@ -314,13 +351,14 @@ fn permits(
             add(zk::join(folder, &child), &child, Client::Unknown)?;
         }
         let folder = locks.as_deref().unwrap_or_default();
-        waiting = contenders(session, folder, &listed(locks)?)?;
+        waiting = contenders(session, folder, &listed(locks)?, all_there)?;
     }
     if number.is_some() {
         for child in children.iter().filter(|child| names::is_hex(child)) {
             add(zk::join(path, child), child, Client::Kazoo)?;
         }
     }
+    *all_there &= !is_gone;
     all.sort_by_key(|contender| contender.stat.czxid);
     if let (Some(number), Some(first)) = (number, waiting.first()) {
         leave_out_waiters(&mut all, number, first.stat.owner);
@@ -341,13 +379,19 @@ fn leave_out_waiters(permits: &mut Vec<Contender>, number: u32, first: i64) {
     }
 }
 
-/// The holder of an exclusive lock, whose node this is.
-fn exclusive(session: &ZkSession, path: &str) -> Result<Option<Contender>, Failure> {
+/// The holder of an exclusive lock, whose node this is. If the node has gone since it was listed,
+/// `all_there` is false.
+fn exclusive(
+    session: &ZkSession,
+    path: &str,
+    all_there: &mut bool,
+) -> Result<Option<Contender>, Failure> {
     let read = match zk::data(session, path) {
         // A node of this name may be anybody's.
-        Err(e) if e.kind == "denied" => None,
+        Err(e) if e.kind == "denied" => return Ok(None),
         read => read?,
     };
+    *all_there &= read.is_some();
     Ok(read.and_then(|(data, stat)| exclusive_of(path, data, stat)))
 }
 

@@ -368,3 +368,24 @@ fn ls_does_not_say_that_all_is_free_where_nodes_are_hidden() {
     assert_eq!(ended.code, 77, "{ended:?}");
     assert!(ended.err.contains("hidden"), "{ended:?}");
 }
+
+/// The lock changes hands between the listing and the read of the holder's node. It is never free.
+#[test]
+fn a_lock_that_changes_hands_while_it_is_read_is_not_free() {
+    let server = server();
+    let mut raw = raw(&server);
+    let first = contend(&mut raw, &format!("_c_{}-lock-", uuid(1)), "h1:1");
+    for command in ["show", "ls"] {
+        let holder = format!("{LOCK}/{}", children(&server, LOCK)[0]);
+        let unread = server.hold_requests(Op::GetData.on(&holder));
+        let showing = Running::start(zk_lock(&server, &["--json", command, LOCK]));
+        assert!(unread.wait(crate::support::LIMIT));
+        let next = contend(&mut raw, &format!("_c_{}-lock-", uuid(2)), "h2:2");
+        raw.delete(&holder).expect("it is there");
+        drop(unread);
+        let shown = json(&showing.end());
+        assert_eq!(shown["contenders"][0]["node"], next.as_str(), "{command}: {shown}");
+        assert_eq!(shown["holding"], 1, "{command}: {shown}");
+    }
+    assert_ne!(children(&server, LOCK), [first.as_str()]);
+}
