@@ -1,4 +1,4 @@
-//! Whether the chroot is the one that is meant.
+//! Whether the operator means this chroot, or a slip in the connect string has made it.
 
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,8 @@ pub fn typed(
 /// Whether there are no locks, no data and few nodes.
 fn is_empty(session: &ZkSession) -> Result<bool, Failure> {
     let inside = Survey::read(session, "/", Instant::now() + LOOKS_TAKE)?;
-    if inside.is_cut || !inside.places.is_empty() || inside.folders.len() > FEW {
+    if inside.is_cut || inside.hidden > 0 || !inside.places.is_empty() || inside.folders.len() > FEW
+    {
         return Ok(false);
     }
     for folder in &inside.folders {
