@@ -367,7 +367,7 @@ pub struct ExportArgs {
     /// The address and the port to serve /metrics at: 127.0.0.1:9469
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen)]
     pub listen: String,
-    /// How often to read the locks, whoever asks
+    /// How often to read the locks, however often the metrics are asked for
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = pace)]
     pub every: Duration,
     /// How many locks may have metrics of their own; of more, those with the longest queues have

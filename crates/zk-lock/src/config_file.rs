@@ -80,7 +80,8 @@ fn text(file: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Whether nobody but this user and root can have written it. A pipe comes from whoever started us.
+/// Whether nobody but this user and root can have written it. A pipe was made by the process that
+/// has started this one, so it is trusted.
 fn is_trusted(metadata: &Metadata) -> bool {
     let own = rustix::process::geteuid().as_raw();
     !metadata.is_file() || [0, own].contains(&metadata.uid()) && metadata.mode() & 0o002 == 0
@@ -131,7 +132,8 @@ fn values(form: Form, value: &Value) -> Result<Vec<String>, String> {
     Ok(all)
 }
 
-/// From which directory would a relative path count? A job's is not that of its author.
+/// A relative path would count from the directory in which a job runs, which the author of the file
+/// does not know. So it is refused.
 fn check_absolute(path: &str) -> Result<(), String> {
     if path.starts_with('/') {
         return Ok(());

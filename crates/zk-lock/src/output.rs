@@ -141,7 +141,7 @@ impl Output {
 }
 
 /// A line of JSON. Characters that a terminal would not show as they are stand in it in JSON's own
-/// notation, which is the same text for whoever reads JSON.
+/// notation, which is the same text for a program that reads JSON.
 fn object(event: &str, fields: Value) -> String {
     let mut all = Map::new();
     all.insert("v".to_owned(), VERSION.into());

@@ -1,4 +1,4 @@
-//! Serves one page over HTTP, to whoever can reach the port.
+//! Serves one page over HTTP, to every client that can reach the port.
 //!
 //! A request is bounded in its size, and each connection in its time; so many connections at once
 //! are served as there are threads. Others wait in the kernel's queue. The worst that a client can

@@ -1,6 +1,6 @@
 //! `zk-lock export`: the locks as metrics for Prometheus, served over HTTP.
 //!
-//! The tree is read at its own pace (`inspect/follow.rs`), whoever asks and however often. A
+//! The tree is read at its own pace (`inspect/follow.rs`), however often the page is asked for. A
 //! request gets what was read last (`page.rs`), and never waits for ZooKeeper. `http.rs` answers
 //! the requests.
 
@@ -19,7 +19,7 @@ use self::page::{Read, State};
 use crate::cli::{Common, ExportArgs};
 use crate::connect;
 use crate::exit::{Failure, of_signal};
-use crate::inspect::follow::{Bell, End, Follow};
+use crate::inspect::follow::{End, Follow, Notifier};
 use crate::nodes::tree::Tree;
 use crate::output::Output;
 use crate::signals;
@@ -38,7 +38,7 @@ pub fn export(common: &Common, args: &ExportArgs, output: &Output) -> Result<u8,
     let text = format!("serving http://{address}/metrics");
     output.hint("listening", &text, json!({"address": address.to_string()}));
     let path = args.path.clone();
-    let look = move |session: &ZkSession, _: &mut Bell| {
+    let look = move |session: &ZkSession, _: &mut Notifier| {
         let began = Instant::now();
         let tree = Tree::read(session, &path)?;
         Ok(Read { tree, began, took: began.elapsed(), at: SystemTime::now() })
@@ -50,7 +50,7 @@ pub fn export(common: &Common, args: &ExportArgs, output: &Output) -> Result<u8,
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    // This is a service: whoever asks it to end is not told of a failure.
+    // A service that ends because it was asked to, by SIGTERM or SIGINT, has not failed.
     let asked = [signals::parse("TERM"), signals::parse("INT")];
     match end {
         End::Signal(signal) if !asked.contains(&Ok(signal)) => Ok(of_signal(signal)),

@@ -81,7 +81,7 @@ pub struct Read {
 /// What is known of the locks.
 pub struct State {
     /// Not more locks than these have metrics of their own: each of them costs Prometheus memory,
-    /// and whoever may make a node can make many.
+    /// and a client that may make a node can make many.
     max_locks: usize,
     is_up: bool,
     last: Option<Read>,

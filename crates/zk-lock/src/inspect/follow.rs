@@ -69,27 +69,28 @@ impl<'o> Follow<'o> {
         Ok(Follow { session, signals, events, end, output })
     }
 
-    /// Looks each time that the bell rings, and so long after the last look began at the latest;
-    /// but it rests as long as a look takes, so it looks for half of the time at most. `seen` gets
+    /// Looks when the notifier's watch fires, and at the latest `every` after the last look began.
+    /// Between two looks it rests for as long as a look takes, so it looks for half of the time at
+    /// most. `seen` gets
     /// what each look has seen, and `None` when ZooKeeper does not answer any more.
     pub fn run<T: Send + 'static>(
         self,
         every: Duration,
-        mut look: impl FnMut(&ZkSession, &mut Bell) -> Result<T, Failure> + Send + 'static,
+        mut look: impl FnMut(&ZkSession, &mut Notifier) -> Result<T, Failure> + Send + 'static,
         mut seen: impl FnMut(Option<T>) -> Result<ControlFlow<u8>, Failure>,
     ) -> Result<End, Failure> {
         let (tell, looks) = bounded(0);
         let session = self.session.clone();
         let look_on = move || {
-            let mut bell = Bell::default();
+            let mut notifier = Notifier::default();
             loop {
                 let begun = Instant::now();
-                let looked = look(&session, &mut bell);
+                let looked = look(&session, &mut notifier);
                 let took = begun.elapsed();
                 if tell.send(looked).is_err() {
                     return;
                 }
-                bell.wait(every.saturating_sub(took).max(took));
+                notifier.wait(every.saturating_sub(took).max(took));
             }
         };
         // It ends with the program, or when the session is closed: nothing waits for it.
@@ -203,15 +204,15 @@ impl Outage {
 
 /// Wakes the thread that looks when a node changes.
 #[derive(Default)]
-pub struct Bell {
+pub struct Notifier {
     wanted: Option<(String, Watched)>,
     /// It survives outages, and ends with its session.
     watch: Option<Watch>,
 }
 
-impl Bell {
-    /// Rings from now on when this changes, and for nothing else. To miss no change, call this
-    /// first, and read then.
+impl Notifier {
+    /// From now on a change of this node, and nothing else, wakes the thread. To miss no change,
+    /// call this first, and read the node then.
     pub fn watch(&mut self, session: &ZkSession, path: &str, what: Watched) {
         let is_wanted = |(known, of): &(String, Watched)| known == path && *of == what;
         if self.watch.is_some() && self.wanted.as_ref().is_some_and(is_wanted) {

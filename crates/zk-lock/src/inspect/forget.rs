@@ -92,7 +92,13 @@ pub fn run(common: &Common, args: &ForgetArgs, output: &Output) -> Result<u8, Fa
     if !delete(&session, path, Some(stat.version), output)? {
         return Ok(NOTHING);
     }
-    Record::forget(&session, path)?;
+    if let Err(e) = Record::forget(&session, path) {
+        output.warn(
+            "not_noted",
+            &format!("{}; its history stays", e.message),
+            json!({"path": path}),
+        );
+    }
     output.report("forgotten", json!({"path": path}), &format!("deleted {what}"))?;
     Ok(0)
 }

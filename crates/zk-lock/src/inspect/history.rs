@@ -33,7 +33,7 @@ pub fn run(common: &Common, args: &PathArgs, output: &Output) -> Result<u8, Fail
             (None, false) => "unknown",
         };
         if output.json {
-            // Whoever may write the record could have given it other members.
+            // Every client may write the record, and may have put other members there.
             let fields = json!({
                 "path": args.path,
                 "state": state,

@@ -11,7 +11,7 @@ use std::time::Instant;
 use serde_json::json;
 use zk_mutex::ZkSession;
 
-use super::follow::{Bell, Follow};
+use super::follow::{Follow, Notifier};
 use super::limits::{Found, Limits};
 use super::list;
 use super::watch::{clock, time_ms};
@@ -28,8 +28,9 @@ pub fn run(common: &Common, args: &LsArgs, output: &Output) -> Result<u8, Failur
     let limits = Limits::of(&args.limits);
     let follow = Follow::start(|| connect::session(common), args.duration, output)?;
     let path = args.path.clone();
-    let look =
-        move |session: &ZkSession, _: &mut Bell| Ok((Instant::now(), Tree::read(session, &path)?));
+    let look = move |session: &ZkSession, _: &mut Notifier| {
+        Ok((Instant::now(), Tree::read(session, &path)?))
+    };
     let is_screen = !output.json && io::stdout().is_terminal();
     let (mut since, mut hidden, mut before) = Default::default();
     let end = follow.run(args.every, look, |looked| {

@@ -11,7 +11,7 @@ use serde_json::json;
 use zk_mutex::ZkSession;
 use zk_mutex::zk_session::Watched;
 
-use super::follow::{Bell, End, Follow};
+use super::follow::{End, Follow, Notifier};
 use super::watch::time_ms;
 use crate::cli::{Common, WaitArgs};
 use crate::exit::{self, Failure, NOT_OBTAINED, UNREACHABLE};
@@ -35,7 +35,7 @@ pub fn run(common: &Common, args: &WaitArgs, output: &Output) -> Result<u8, Fail
     let began = Instant::now();
     let follow = Follow::start(|| connect::session(common), args.timeout, output)?;
     let paths = args.paths.clone();
-    let look = move |session: &ZkSession, bell: &mut Bell| look(session, bell, &paths);
+    let look = move |session: &ZkSession, notifier: &mut Notifier| look(session, notifier, &paths);
     let mut held: Option<Standing> = None;
     let mut exist = Vec::new();
     let end = follow.run(POLL, look, |seen| {
@@ -85,7 +85,7 @@ pub fn run(common: &Common, args: &WaitArgs, output: &Output) -> Result<u8, Fail
 }
 
 /// Looks at the paths, one after the other, and watches the first that is held.
-fn look(session: &ZkSession, bell: &mut Bell, paths: &[String]) -> Result<Seen, Failure> {
+fn look(session: &ZkSession, notifier: &mut Notifier, paths: &[String]) -> Result<Seen, Failure> {
     zk::catch_up(session)?;
     let mut exist = Vec::new();
     for path in paths {
@@ -93,7 +93,7 @@ fn look(session: &ZkSession, bell: &mut Bell, paths: &[String]) -> Result<Seen, 
             let Some(children) = zk::children(session, path)? else { break false };
             let Some(standing) = Standing::of(session, path, &children)? else { break false };
             let Some(last) = last_to_go(&standing) else { break true };
-            bell.watch(session, &last.path, Watched::Node);
+            notifier.watch(session, &last.path, Watched::Node);
             // It may have gone before it was watched.
             if zk::data(session, &last.path)?.is_some() {
                 return Ok(Seen::Held(standing));
@@ -104,8 +104,9 @@ fn look(session: &ZkSession, bell: &mut Bell, paths: &[String]) -> Result<Seen, 
     Ok(Seen::Free(exist))
 }
 
-/// A contender before whose end the lock is not free. Who waits for permits of a semaphore has
-/// none; whoever waits in another queue holds the lock before it is free.
+/// A contender before whose end the lock is not free. In a queue that is the last one: a waiter
+/// holds the lock before it goes. A waiter of a semaphore has no permit, so there it is the holder
+/// of the newest permit.
 fn last_to_go(standing: &Standing) -> Option<&Contender> {
     standing.in_use().find_map(|queue| match queue.kind {
         LockKind::Semaphore => queue.holders().last(),

@@ -9,7 +9,7 @@ use serde_json::json;
 use zk_mutex::ZkSession;
 use zk_mutex::zk_session::Watched;
 
-use super::follow::{Bell, Follow};
+use super::follow::{Follow, Notifier};
 use super::show;
 use crate::cli::{Common, WatchArgs};
 use crate::connect;
@@ -31,8 +31,8 @@ fn follow(
 ) -> Result<u8, Failure> {
     let follow = Follow::start(|| connect::session(common), args.duration, output)?;
     let path = args.path.clone();
-    let look = move |session: &ZkSession, bell: &mut Bell| {
-        bell.watch(session, &path, Watched::Children);
+    let look = move |session: &ZkSession, notifier: &mut Notifier| {
+        notifier.watch(session, &path, Watched::Children);
         Standing::read(session, &path)
     };
     let key = |standing: &Option<Standing>| {

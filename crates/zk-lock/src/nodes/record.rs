@@ -3,8 +3,8 @@
 //!
 //! It is JSON in one node for each lock, below `/zk-lock/records`. The node of the lock would not
 //! do: the server deletes it while nobody uses the lock, a semaphore has its number there, and
-//! other children of it would be strangers in its queue. Whoever may write there can write
-//! anything, so what is read is bounded, and is shown and never acted on.
+//! other children of it would be strangers in its queue. Every client may write to a record. So
+//! zk-lock bounds what it reads there, shows it, and never acts on it.
 
 use serde_json::{Map, Value, json};
 use zk_mutex::zk_session::{CreateMode, Error, Requests};

@@ -1,7 +1,8 @@
 //! For how long a holder has held its lock, as far as anybody can know.
 //!
-//! ZooKeeper keeps when a contender has joined the queue, and not when its turn has come. Who looks
-//! again and again knows more: a contender that waited at an earlier look holds since then at most.
+//! ZooKeeper keeps when a contender has joined the queue, and not when its turn has come. A program
+//! that looks again and again knows more: a contender that waited at an earlier look has held the
+//! lock since then at most.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

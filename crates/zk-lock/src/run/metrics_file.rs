@@ -1,7 +1,8 @@
 //! `run --metrics-file`: the last run as metrics, in a file for node_exporter's textfile collector.
 //!
-//! The file is written when the run has ended, as another file that gets its name: so whoever reads
-//! it finds all of it. What goes wrong here never changes the exit status.
+//! When the run has ended, zk-lock writes another file and gives it the name of this one. So a
+//! reader finds the old file or the new one, and never half of it. What goes wrong here never
+//! changes the exit status.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
