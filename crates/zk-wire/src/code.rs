@@ -75,6 +75,10 @@ pub mod err {
     pub const SESSION_MOVED: i32 = -118;
     pub const NO_WATCHER: i32 = -121;
     pub const RECONFIG_DISABLED: i32 = -123;
+    /// The server serves only clients that have authenticated themselves by one of the schemes that
+    /// it enforces; it closes the connection. (`SESSIONCLOSEDREQUIRESASLAUTH`; the scheme need not
+    /// be `sasl`.)
+    pub const REQUIRES_AUTH: i32 = -124;
 
     /// The name in ZooKeeper's documentation; the number, if this crate knows no name for it.
     pub fn name(code: i32) -> String {
@@ -99,6 +103,7 @@ pub mod err {
             AUTH_FAILED => "AuthFailed",
             SESSION_MOVED => "SessionMoved",
             -119 => "NotReadOnly",
+            REQUIRES_AUTH => "SessionClosedRequireSaslAuth",
             -125 => "QuotaExceeded",
             -127 => "ThrottledOp",
             code => return code.to_string(),

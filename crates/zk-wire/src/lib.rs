@@ -8,6 +8,7 @@
 //! | [`record`] | fields and records, read and written; the handshake and the headers |
 //! | [`code`] | the codes of operations, errors and watch events |
 //! | [`path`] | which paths ZooKeeper allows, and taking paths apart |
+//! | `digest_md5` | the login by SASL DIGEST-MD5, both sides; with the feature `digest-md5` |
 //!
 //! The crate has no sockets, no threads and no clock. Everything that it reads comes from outside:
 //! lengths are bounded, arithmetic is checked, and bytes that are not the protocol give
@@ -41,6 +42,8 @@
 #![deny(missing_docs)]
 
 pub mod code;
+#[cfg(feature = "digest-md5")]
+pub mod digest_md5;
 pub mod frame;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
