@@ -13,6 +13,7 @@ pub mod op;
 pub mod own;
 #[cfg(feature = "tls")]
 pub mod pki;
+mod program;
 pub mod proxy;
 mod proxy_link;
 #[cfg(feature = "tls")]

@@ -1,12 +1,7 @@
 //! A real ZooKeeper server: a Java process with a configuration, a log and data of its own.
 #[cfg(feature = "tls")]
 use super::server::SECURE_PORT;
-use super::{
-    Scratch, ask,
-    java::{self, Java},
-    server::Builder,
-    snapshot,
-};
+use super::{Scratch, ask, java, program::Program, server::Builder, snapshot};
 use parking_lot::Mutex;
 use std::{
     ffi::OsString,
@@ -25,7 +20,7 @@ pub struct Real {
     address: SocketAddr,
     builder: Builder,
     class_path: OsString,
-    java: Mutex<Option<Java>>,
+    java: Mutex<Option<Program>>,
     dir: Scratch, // the last field: removed after Java is gone
 }
 
@@ -75,7 +70,8 @@ impl Real {
         arguments.extend(["-cp".into(), self.class_path.clone()]);
         arguments.push("org.apache.zookeeper.server.quorum.QuorumPeerMain".into());
         arguments.push(self.dir.path().join("zoo.cfg").into());
-        *self.java.lock() = Some(Java::start(&arguments, &self.dir.path().join("log"))?);
+        let log = self.dir.path().join("log");
+        *self.java.lock() = Some(Program::start(&java::java()?, &arguments, &[], &log)?);
         Ok(())
     }
 
@@ -91,7 +87,7 @@ impl Real {
                 return Ok(());
             }
             limit = (limit + Duration::from_millis(20)).min(ask::LIMIT);
-            if !self.java.lock().as_ref().is_some_and(Java::alive) {
+            if !self.java.lock().as_ref().is_some_and(Program::alive) {
                 if attempts == ATTEMPTS || !self.log().contains("Address already in use") {
                     return Err(format!("ZooKeeper ended at its start:\n{}", self.log()));
                 }
