@@ -8,6 +8,7 @@ pub mod control;
 mod embedded;
 pub mod ensemble;
 mod java;
+pub mod kdc;
 pub mod logged;
 pub mod op;
 pub mod own;
@@ -34,6 +35,7 @@ pub mod wire;
 
 pub use control::{assert_lasted, at_best};
 pub use ensemble::{Ensemble, Isolation};
+pub use kdc::Kdc;
 pub use op::{OpKind, Request, Which};
 pub use proxy::{Direction, Proxy};
 pub use raw::Raw;
