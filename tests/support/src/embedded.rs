@@ -17,6 +17,9 @@ impl Embedded {
         if let Some((key, _)) = real_only {
             return Err(format!("only a real server has {key}: the scenario is `on real`"));
         }
+        if builder.sasl.is_some() || builder.shifted_clock != 0 {
+            return Err("only a real server has SASL and a clock of its own".to_owned());
+        }
         let mut server = brand::embedded();
         if let Some(digest) = &builder.super_digest {
             server = server.super_digest(digest);

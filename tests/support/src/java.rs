@@ -12,13 +12,14 @@ const DEBIAN_JARS: &str = "/usr/share/java";
 const INSTALL: &str =
     "apt-get install -y --no-install-recommends zookeeper openjdk-17-jre-headless";
 /// What ZooKeeper needs of Debian's hundreds of jars.
-const JARS: [&str; 13] = [
+const JARS: [&str; 14] = [
     "zookeeper",
     "zookeeper-jute",
     "slf4j-api",
     "slf4j-simple",
     "netty-codec",
     "netty-handler",
+    "netty-resolver",
     "snappy-java",
     "metrics-core",
     "commons-io",

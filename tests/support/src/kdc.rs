@@ -251,7 +251,7 @@ impl Kdc {
 
 /// The variables that give a program a clock which is so many seconds ahead of the machine's.
 #[track_caller]
-fn shifted_clock(seconds: i64) -> [(&'static str, OsString); 2] {
+pub(super) fn shifted_clock(seconds: i64) -> [(&'static str, OsString); 2] {
     let library = fs::read_dir("/usr/lib")
         .into_iter()
         .flatten()

@@ -1,7 +1,7 @@
 //! A real ZooKeeper server: a Java process with a configuration, a log and data of its own.
 #[cfg(feature = "tls")]
 use super::server::SECURE_PORT;
-use super::{Scratch, ask, java, program::Program, server::Builder, snapshot};
+use super::{Scratch, ask, java, kdc, program::Program, server::Builder, snapshot};
 use parking_lot::Mutex;
 use std::{
     ffi::OsString,
@@ -65,13 +65,21 @@ impl Real {
         );
         let superuser = self.builder.super_digest.iter();
         arguments.extend(superuser.map(|digest| format!("-D{SUPER_DIGEST}={digest}").into()));
+        if let Some(sasl) = &self.builder.sasl {
+            arguments.extend(sasl.properties(self.dir.path())?.into_iter().map(OsString::from));
+        }
         let interval = self.builder.container_check.as_millis();
         arguments.push(format!("-Dznode.container.checkIntervalMs={interval}").into());
         arguments.extend(["-cp".into(), self.class_path.clone()]);
         arguments.push("org.apache.zookeeper.server.quorum.QuorumPeerMain".into());
         arguments.push(self.dir.path().join("zoo.cfg").into());
+        let variables = match self.builder.shifted_clock {
+            0 => Vec::new(),
+            seconds => kdc::shifted_clock(seconds).into(),
+        };
         let log = self.dir.path().join("log");
-        *self.java.lock() = Some(Program::start(&java::java()?, &arguments, &[], &log)?);
+        let java = Program::start(&java::java()?, &arguments, &variables, &log)?;
+        *self.java.lock() = Some(java);
         Ok(())
     }
 

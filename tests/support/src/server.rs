@@ -1,6 +1,8 @@
 //! One server, real or embedded, on a loopback address of its own. The scenario's variant decides
 //! which, unless the scenario itself does.
-use super::{Scratch, ask, embedded::Embedded, own_loopback, real::Real, variant::Variant};
+use super::{
+    Scratch, ask, embedded::Embedded, own_loopback, real::Real, sasl::Sasl, variant::Variant,
+};
 #[cfg(feature = "tls")]
 use super::{
     pki::{Leaf, Pki},
@@ -33,6 +35,8 @@ pub struct Builder {
     pub(super) container_check: Duration,
     pub(super) heap: u32,
     pub(super) super_digest: Option<String>,
+    pub(super) sasl: Option<Sasl>,
+    pub(super) shifted_clock: i64,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<ServerSide>,
 }
@@ -50,6 +54,8 @@ impl Builder {
             container_check: Duration::from_secs(86_400),
             heap: 128,
             super_digest: None,
+            sasl: None,
+            shifted_clock: 0,
             #[cfg(feature = "tls")]
             tls: ServerSide::of_run(),
         }
