@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::clock::Clock;
 use super::engine::Settings;
+use super::engine::sasl::Sasl;
 use super::net::Options;
 #[cfg(feature = "tls")]
 use super::net::tls::ServerTls;
@@ -26,6 +27,7 @@ pub struct TestServerBuilder {
     max_session: Option<Duration>,
     container_check_interval: Duration,
     super_digest: Option<String>,
+    sasl: Sasl,
     keep_data: bool,
     is_virtual: bool,
     options: Options,
@@ -44,6 +46,7 @@ impl TestServerBuilder {
             max_session: None,
             container_check_interval: Duration::from_secs(60),
             super_digest: None,
+            sasl: Sasl::default(),
             keep_data: true,
             is_virtual: false,
             options: Options {
@@ -109,6 +112,36 @@ impl TestServerBuilder {
         self
     }
 
+    /// Adds a user who may log in by SASL DIGEST-MD5 with this password, as a line of the section
+    /// `Server` of a JAAS file does (`user_alice="secret"`). A later password of the same user
+    /// replaces the former one. The server then knows ACLs of the scheme `sasl` too. Default: no
+    /// user. Then the server answers a client's token with a null one, as ZooKeeper does without a
+    /// JAAS file.
+    #[cfg(feature = "sasl")]
+    pub fn sasl_user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        self.sasl.users.insert(name.into(), password.into());
+        self
+    }
+
+    /// Serves only connections that have logged in by SASL (`sessionRequireClientSASLAuth=true`, or
+    /// `enforce.auth.enabled=true` with `enforce.auth.schemes=sasl`). Any other request, also the
+    /// close of the session, is answered with the error -124, and the connection is closed. So is a
+    /// login that fails. The session lives on until its timeout.
+    #[cfg(feature = "sasl")]
+    pub fn requires_sasl(mut self) -> Self {
+        self.sasl.is_required = true;
+        self
+    }
+
+    /// Keeps a connection open whose login by SASL has failed, and serves it without the identity
+    /// (`zookeeper.allowSaslFailedClients=true`). By default the server answers with the error -115
+    /// and closes the connection. With [`requires_sasl`](Self::requires_sasl) this has no effect.
+    #[cfg(feature = "sasl")]
+    pub fn allows_failed_sasl(mut self) -> Self {
+        self.sasl.allows_failed = true;
+        self
+    }
+
     /// Whether nodes and sessions stay at a [`restart`](TestServer::restart). Default true.
     pub fn keep_data(mut self, keep: bool) -> Self {
         self.keep_data = keep;
@@ -157,9 +190,10 @@ impl TestServerBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidInput`] for a tick or a check interval of zero, for a shortest session
-    /// timeout above the longest, for one beyond 2,147,483,647 ms, and for files of TLS that cannot
-    /// be used; otherwise what the system
-    /// said: the port is taken, or there are too many open files or threads.
+    /// timeout above the longest, for one beyond 2,147,483,647 ms, for files of TLS that cannot be
+    /// used, for a user of SASL without a name or with an `@` in it, and for a server that requires
+    /// SASL and has no user; otherwise what the system said: the port is taken, or there are too
+    /// many open files or threads.
     pub fn start(self) -> io::Result<TestServer> {
         let refuse = |why: &str| Err(io::Error::new(ErrorKind::InvalidInput, why));
         if self.tick.is_zero() {
@@ -179,10 +213,18 @@ impl TestServerBuilder {
         if min_session > max_session {
             return refuse("a shortest session timeout above the longest");
         }
+        if self.sasl.users.keys().any(|name| name.is_empty() || name.contains('@')) {
+            // ZooKeeper reads such a name as one of Kerberos.
+            return refuse("a user of SASL whose name is empty or has an @");
+        }
+        if self.sasl.is_required && !self.sasl.is_configured() {
+            return refuse("a server that requires SASL and has no user for it");
+        }
         let reap_interval = self.container_check_interval;
-        let (brand, tick, super_digest) = (self.brand, self.tick, self.super_digest);
+        let (brand, tick) = (self.brand, self.tick);
+        let (super_digest, sasl) = (self.super_digest, self.sasl);
         let settings =
-            Settings { brand, tick, min_session, max_session, reap_interval, super_digest };
+            Settings { brand, tick, min_session, max_session, reap_interval, super_digest, sasl };
         let clock = if self.is_virtual { Clock::manual() } else { Clock::real() };
         TestServer::new(self.address, clock, settings, self.options, self.keep_data)
     }
@@ -200,6 +242,12 @@ mod tests {
             TestServer::builder().container_check_interval(Duration::ZERO),
             TestServer::builder().min_session_timeout(2 * second).max_session_timeout(second),
             TestServer::builder().max_session_timeout(Duration::from_millis(1)),
+            #[cfg(feature = "sasl")]
+            TestServer::builder().requires_sasl(),
+            #[cfg(feature = "sasl")]
+            TestServer::builder().sasl_user("", "secret"),
+            #[cfg(feature = "sasl")]
+            TestServer::builder().sasl_user("alice@EXAMPLE.COM", "secret"),
         ] {
             assert_eq!(
                 builder.start().map(drop).map_err(|e| e.kind()),

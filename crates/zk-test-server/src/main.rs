@@ -28,6 +28,19 @@ Flags:
                          as in zookeeper.DigestAuthenticationProvider.superDigest (default: nobody)
 ";
 
+#[cfg(feature = "sasl")]
+const SASL_HELP: &str = "\
+  --sasl-user NAME:PASSWORD
+                         a user who may log in by SASL DIGEST-MD5; may be given several times
+  --require-sasl         serve only connections that have logged in (sessionRequireClientSASLAuth)
+  --allow-failed-sasl    keep a connection open whose login has failed
+                         (zookeeper.allowSaslFailedClients)
+";
+#[cfg(not(feature = "sasl"))]
+const SASL_HELP: &str = "\
+  (the feature `sasl` was left out: there is no --sasl-user)
+";
+
 #[cfg(feature = "tls")]
 const TLS_HELP: &str = "\
   --tls-cert FILE        serve over TLS, with the certificate (and intermediates) of this PEM file
@@ -106,7 +119,7 @@ fn main() -> ExitCode {
     let mut tls = Tls::default();
     while let Some(word) = words.next() {
         if matches!(word.as_str(), "--help" | "-h") {
-            println!("{HELP}{TLS_HELP}  --help                 this text");
+            println!("{HELP}{SASL_HELP}{TLS_HELP}  --help                 this text");
             return ExitCode::SUCCESS;
         }
         let (flag, attached) = match word.split_once('=') {
@@ -127,6 +140,18 @@ fn main() -> ExitCode {
             "--max-session" => max = Some(millis(flag, &value())),
             "--container-check" => server = server.container_check_interval(millis(flag, &value())),
             "--super-digest" => server = server.super_digest(value()),
+            #[cfg(feature = "sasl")]
+            "--sasl-user" => {
+                let user = value();
+                let Some((name, password)) = user.split_once(':') else {
+                    refuse("--sasl-user wants a name and a password, with a colon between them")
+                };
+                server = server.sasl_user(name, password);
+            }
+            #[cfg(feature = "sasl")]
+            "--require-sasl" => server = server.requires_sasl(),
+            #[cfg(feature = "sasl")]
+            "--allow-failed-sasl" => server = server.allows_failed_sasl(),
             #[cfg(feature = "tls")]
             "--tls-cert" => tls.cert = Some(value()),
             #[cfg(feature = "tls")]

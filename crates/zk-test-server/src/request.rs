@@ -38,6 +38,8 @@ pub enum Op {
     Check,
     /// `addAuth`.
     Auth,
+    /// A step of a login by SASL.
+    Sasl,
     /// Watches are set again after a reconnect (`setWatches` and `setWatches2`).
     SetWatches,
     /// A persistent watch is added.
@@ -77,6 +79,7 @@ impl Op {
             op::MULTI => Op::Multi,
             op::MULTI_READ => Op::MultiRead,
             op::AUTH => Op::Auth,
+            op::SASL => Op::Sasl,
             op::SET_WATCHES | op::SET_WATCHES2 => Op::SetWatches,
             op::ADD_WATCH => Op::AddWatch,
             op::CHECK_WATCHES => Op::CheckWatches,

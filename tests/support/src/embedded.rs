@@ -1,6 +1,6 @@
 //! The embedded server in the place of a real one: what a test does to a process, done to
 //! `TestServer`.
-use super::{Raw, brand, logged, raw, server::Builder};
+use super::{Raw, brand, logged, raw, sasl, server::Builder};
 use log::Level;
 use std::net::SocketAddr;
 #[cfg(feature = "tls")]
@@ -13,14 +13,15 @@ pub struct Embedded {
 
 impl Embedded {
     pub fn start(builder: &Builder, address: SocketAddr) -> Result<Embedded, String> {
-        let real_only = builder.settings.iter().chain(&builder.properties).next();
+        let properties = builder.properties.iter().filter(|(key, _)| !sasl::is_embedded(key));
+        let real_only = builder.settings.iter().chain(properties).next();
         if let Some((key, _)) = real_only {
             return Err(format!("only a real server has {key}: the scenario is `on real`"));
         }
-        if builder.sasl.is_some() || builder.shifted_clock != 0 {
-            return Err("only a real server has SASL and a clock of its own".to_owned());
+        if builder.shifted_clock != 0 {
+            return Err("only a real server has a clock of its own".to_owned());
         }
-        let mut server = brand::embedded();
+        let mut server = sasl::add_to(brand::embedded(), builder)?;
         if let Some(digest) = &builder.super_digest {
             server = server.super_digest(digest);
         }

@@ -1,13 +1,17 @@
-//! SASL at a real server: its JAAS file, and what it demands of clients.
+//! SASL at a server: its users, and what it demands of clients. A real server gets a JAAS file and
+//! properties. An embedded one knows DIGEST-MD5 alone, and that needs the feature `sasl`.
 use super::{Kdc, kdc, server::Builder};
 use std::{
     fs,
     path::{Path, PathBuf},
 };
+use zk_test_server::TestServerBuilder;
 
 /// In this mode, which is the default since 3.9, the Java client refuses DIGEST-MD5; servers newer
 /// than 3.9.5 refuse it too. 3.8.0 does not know the mode.
 pub(super) const FIPS_MODE: &str = "zookeeper.fips-mode";
+const REQUIRED: &str = "zookeeper.sessionRequireClientSASLAuth";
+const ALLOWS_FAILED: &str = "zookeeper.allowSaslFailedClients";
 /// The principal of every server: the address of a server is its own and has no name.
 pub const SERVICE: &str = "zookeeper/localhost";
 
@@ -16,6 +20,9 @@ pub const SERVICE: &str = "zookeeper/localhost";
 pub(super) struct Sasl {
     /// The JAAS login module with its options.
     module: String,
+    /// The names and passwords for DIGEST-MD5.
+    #[cfg_attr(not(feature = "sasl"), expect(dead_code, reason = "embedded servers have no SASL"))]
+    users: Vec<(String, String)>,
     /// The krb5.conf of a server that uses Kerberos.
     kerberos: Option<PathBuf>,
 }
@@ -23,10 +30,12 @@ pub(super) struct Sasl {
 impl Builder {
     /// The server authenticates clients by SASL DIGEST-MD5, and knows these users and passwords.
     pub fn sasl_digest(mut self, users: &[(&str, &str)]) -> Builder {
-        let users = users.iter().map(|(user, password)| format!(" user_{user}=\"{password}\""));
-        let users: String = users.collect();
-        let module = format!("org.apache.zookeeper.server.auth.DigestLoginModule required{users}");
-        self.sasl = Some(Sasl { module, kerberos: None });
+        let quoted = |password: &str| password.replace('\\', "\\\\").replace('"', "\\\"");
+        let lines = users.iter().map(|(user, word)| format!(" user_{user}=\"{}\"", quoted(word)));
+        let lines: String = lines.collect();
+        let module = format!("org.apache.zookeeper.server.auth.DigestLoginModule required{lines}");
+        let own = |(user, word): &(&str, &str)| ((*user).to_owned(), (*word).to_owned());
+        self.sasl = Some(Sasl { module, users: users.iter().map(own).collect(), kerberos: None });
         self.property(FIPS_MODE, false)
     }
 
@@ -40,14 +49,14 @@ impl Builder {
             kdc.keytab(SERVICE).display(),
             kdc::REALM,
         );
-        self.sasl = Some(Sasl { module, kerberos: Some(kdc.configuration()) });
+        self.sasl = Some(Sasl { module, users: Vec::new(), kerberos: Some(kdc.configuration()) });
         self
     }
 
     /// The server ends the session of a client that is not authenticated by SASL, at its first
     /// request (`zookeeper.sessionRequireClientSASLAuth`).
     pub fn requires_sasl(self) -> Builder {
-        self.property("zookeeper.sessionRequireClientSASLAuth", true)
+        self.property(REQUIRED, true)
     }
 
     /// The same, for clients that are not authenticated by one of these schemes, such as `sasl`
@@ -60,7 +69,7 @@ impl Builder {
     /// The session of a client whose SASL fails goes on without that identity
     /// (`zookeeper.allowSaslFailedClients`). By default the server ends it.
     pub fn allows_failed_sasl(self) -> Builder {
-        self.property("zookeeper.allowSaslFailedClients", true)
+        self.property(ALLOWS_FAILED, true)
     }
 
     /// A real server's clock is so many seconds ahead of the machine's, or behind it if the number
@@ -68,6 +77,40 @@ impl Builder {
     pub fn shifted_clock(mut self, seconds: i64) -> Builder {
         self.shifted_clock = seconds;
         self
+    }
+}
+
+/// Whether an embedded server has this property too.
+pub(super) fn is_embedded(property: &str) -> bool {
+    [FIPS_MODE, REQUIRED, ALLOWS_FAILED].contains(&property)
+}
+
+/// Gives an embedded server the users and the demands.
+#[cfg(feature = "sasl")]
+pub(super) fn add_to(
+    server: TestServerBuilder,
+    builder: &Builder,
+) -> Result<TestServerBuilder, String> {
+    if builder.sasl.as_ref().is_some_and(|sasl| sasl.kerberos.is_some()) {
+        return Err("only a real server has Kerberos: the scenario is `on real`".to_owned());
+    }
+    let has = |property| builder.properties.iter().any(|(key, _)| key == property);
+    let users = builder.sasl.iter().flat_map(|sasl| &sasl.users);
+    let server = users.fold(server, |server, (user, word)| server.sasl_user(user, word));
+    let server = if has(REQUIRED) { server.requires_sasl() } else { server };
+    Ok(if has(ALLOWS_FAILED) { server.allows_failed_sasl() } else { server })
+}
+
+/// The same, without the feature.
+#[cfg(not(feature = "sasl"))]
+pub(super) fn add_to(
+    server: TestServerBuilder,
+    builder: &Builder,
+) -> Result<TestServerBuilder, String> {
+    let asked = builder.properties.iter().any(|(key, _)| is_embedded(key));
+    match asked || builder.sasl.is_some() {
+        true => Err("an embedded server with SASL needs the feature `sasl`".to_owned()),
+        false => Ok(server),
     }
 }
 

@@ -1,6 +1,6 @@
-//! Identities, access control lists and the schemes world, ip, digest, x509 and auth
+//! Identities, access control lists and the schemes world, ip, digest, x509, sasl and auth
 //! (`PrepRequestProcessor.fixupACL`, `ZooKeeperServer.checkACL`, `DigestAuthenticationProvider`,
-//! `IPAuthenticationProvider`, `X509AuthenticationProvider`).
+//! `IPAuthenticationProvider`, `X509AuthenticationProvider`, `SASLAuthenticationProvider`).
 
 use super::HashSet;
 use crate::Brand;
@@ -25,6 +25,14 @@ pub(crate) mod perm {
 /// The most identities that a connection may have. Each request is checked against all of them, so
 /// a client could otherwise make its requests arbitrarily slow.
 pub(crate) const MOST_IDENTITIES: usize = 64;
+
+/// What decides about the schemes that a server knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Schemes {
+    pub(crate) brand: Brand,
+    /// Whether it is configured for SASL.
+    pub(crate) has_sasl: bool,
+}
 
 /// An identity of a client, by one scheme.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,6 +59,11 @@ impl Id {
         Id { scheme: "x509".into(), id: subject }
     }
 
+    /// Of a client that has logged in by SASL.
+    pub(crate) fn sasl(user: String) -> Id {
+        Id { scheme: "sasl".into(), id: user }
+    }
+
     /// The superuser, who may do everything.
     pub(crate) fn superuser() -> Id {
         Id { scheme: "super".into(), id: String::new() }
@@ -69,14 +82,15 @@ impl Id {
     }
 
     /// Whether an entry of a list may say this.
-    fn is_valid(&self, brand: Brand) -> bool {
+    fn is_valid(&self, schemes: Schemes) -> bool {
         match self.scheme.as_str() {
             "digest" => self.id.trim_end_matches(':').split(':').count() == 2,
             "ip" => {
-                let is_v6 = || brand.knows_ipv6() && self.id.parse::<Ipv6Addr>().is_ok();
+                let is_v6 = || schemes.brand.knows_ipv6() && self.id.parse::<Ipv6Addr>().is_ok();
                 parse_network(&self.id).is_some() || is_v6()
             }
             // The real server reads the name as Java does.
+            "sasl" => schemes.has_sasl && is_principal(&self.id),
             "x509" => cfg!(feature = "tls") && self.id.split(',').all(|part| part.contains('=')),
             _ => false,
         }
@@ -87,12 +101,20 @@ impl Id {
         self.scheme == expression.scheme
             && match self.scheme.as_str() {
                 "digest" | "x509" => self.id == expression.id,
+                "sasl" => self.id == "super" || self.id == expression.id,
                 "ip" => parse_network(&expression.id).is_some_and(|(network, mask)| {
                     self.id.parse().is_ok_and(|ip: Ipv4Addr| ip.to_bits() & mask == network & mask)
                 }),
                 _ => false,
             }
     }
+}
+
+/// Whether the name can be one of Kerberos (`KerberosName`): `service/host@REALM`, where the host or
+/// all but the first word may be missing. A name without `@` is taken as it is.
+fn is_principal(name: &str) -> bool {
+    let Some((first, realm)) = name.split_once('@') else { return true };
+    first.matches('/').count() <= 1 && !realm.contains(['/', '@'])
 }
 
 /// The address and the mask of `a.b.c.d` or `a.b.c.d/bits`. The real server does not know IPv6 here
@@ -155,7 +177,7 @@ pub(crate) fn write_list<'a>(w: Writer, list: impl ExactSizeIterator<Item = &'a 
 pub(crate) fn fix_up(
     wanted: Option<Vec<Wanted>>,
     who: &[Id],
-    brand: Brand,
+    schemes: Schemes,
 ) -> Result<Arc<[Acl]>, i32> {
     let mut list: Vec<Acl> = Vec::new();
     let mut seen: HashSet<_> = HashSet::default();
@@ -166,7 +188,8 @@ pub(crate) fn fix_up(
         let scheme = entry.scheme.ok_or(err::INVALID_ACL)?;
         if scheme == "auth" {
             let before = list.len();
-            let known = who.iter().filter(|id| matches!(id.scheme.as_str(), "digest" | "x509"));
+            let is_proven = |id: &&Id| matches!(id.scheme.as_str(), "digest" | "x509" | "sasl");
+            let known = who.iter().filter(is_proven);
             list.extend(known.map(|id| Acl { perms: entry.perms, id: id.clone() }));
             if list.len() == before {
                 return Err(err::INVALID_ACL);
@@ -175,10 +198,11 @@ pub(crate) fn fix_up(
         }
         // The real server fails at a null where it has a scheme to ask.
         let known = matches!(scheme.as_str(), "world" | "digest" | "ip")
-            || cfg!(feature = "tls") && scheme == "x509";
+            || cfg!(feature = "tls") && scheme == "x509"
+            || schemes.has_sasl && scheme == "sasl";
         let id = entry.id.ok_or(if known { err::MARSHALLING_ERROR } else { err::INVALID_ACL })?;
         let id = Id { scheme, id };
-        if !id.is_anyone() && !id.is_valid(brand) {
+        if !id.is_anyone() && !id.is_valid(schemes) {
             return Err(err::INVALID_ACL);
         }
         list.push(Acl { perms: entry.perms, id });
@@ -242,7 +266,27 @@ mod tests {
             assert_eq!(client.matches(&id("ip", expression)), meant, "{expression}");
         }
         for invalid in ["", "1.2.3", "1.2.3.4/33", "1.2.3.4/-1", "1.2.3.4/x", "1.2.3.256"] {
-            assert!(!id("ip", invalid).is_valid(Brand::ZooKeeper38), "{invalid}");
+            assert!(!id("ip", invalid).is_valid(Schemes::default()), "{invalid}");
         }
+    }
+
+    #[test]
+    fn a_name_of_sasl_is_one_of_kerberos() {
+        let schemes = Schemes { has_sasl: true, ..Schemes::default() };
+        for valid in ["", "alice", "a/b", "a/b/c", "a@R", "a/b@R", "@R", "a@", "/@"] {
+            assert!(id("sasl", valid).is_valid(schemes), "{valid}");
+            assert!(!id("sasl", valid).is_valid(Schemes::default()), "{valid}");
+        }
+        for invalid in ["a@b@c", "a/b/c@R", "a@b/c", "@@"] {
+            assert!(!id("sasl", invalid).is_valid(schemes), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn the_user_super_of_sasl_is_meant_by_each_entry_of_sasl() {
+        assert!(id("sasl", "alice").matches(&id("sasl", "alice")));
+        assert!(id("sasl", "super").matches(&id("sasl", "alice")));
+        assert!(!id("sasl", "alice").matches(&id("sasl", "super")));
+        assert!(!id("sasl", "super").matches(&id("digest", "alice")));
     }
 }

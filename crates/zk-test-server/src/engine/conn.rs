@@ -1,6 +1,7 @@
 //! A client's connection, as the engine sees it (`ServerCnxn`).
 
 use super::acl::Id;
+use super::sasl::Login;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,7 @@ pub(crate) struct Conn {
     /// The client knows nothing of read-only servers, so its answer has no such flag.
     pub(crate) old_client: bool,
     pub(crate) who: Arc<Vec<Id>>,
+    pub(crate) login: Login,
     pub(crate) since: Duration,
     pub(crate) received: u64,
     pub(crate) sent: u64,
@@ -49,6 +51,7 @@ impl Conn {
             timeout: Duration::ZERO,
             old_client: false,
             who: Arc::new(vec![Id::ip(peer.ip())]),
+            login: Login::default(),
             since: now,
             received: 0,
             sent: 0,

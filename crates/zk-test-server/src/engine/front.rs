@@ -6,6 +6,7 @@ use super::ConnId;
 use super::HashMap;
 use super::acl::{self, Id, perm};
 use super::conn::{Conn, Last, State};
+use super::sasl::{Answer, Sasl};
 use super::tree::Tree;
 use super::txn::Store;
 use super::watch::{Event, Watches};
@@ -75,6 +76,9 @@ pub(crate) struct Front {
     identity: Identity,
     pub(crate) limits: TimeoutLimits,
     super_digest: Option<String>,
+    pub(super) sasl: Sasl,
+    /// How many challenges were made, so that each is a new one.
+    challenges: u64,
     pub(crate) now: Duration,
     pub(crate) store: Store,
     pub(crate) conns: HashMap<ConnId, Conn>,
@@ -94,6 +98,7 @@ impl Front {
         limits: TimeoutLimits,
         brand: Brand,
         super_digest: Option<String>,
+        sasl: Sasl,
     ) -> Front {
         // Session ids continue with the time, so that a session of an earlier server does not come
         // back to life in this one.
@@ -103,6 +108,8 @@ impl Front {
             identity,
             limits,
             super_digest,
+            sasl,
+            challenges: 0,
             now: Duration::ZERO,
             store: Store { tree: Tree::new(), watches: Watches::new(brand), brand },
             conns: HashMap::default(),
@@ -268,16 +275,8 @@ impl Front {
         let (xid, op) = (r.i32()?, r.i32()?);
         match op {
             op::AUTH => self.authenticate(conn, xid, r.rest(), tag)?,
-            op::SASL => {
-                self.reply(
-                    conn,
-                    tag,
-                    op,
-                    xid,
-                    Writer::bare().i32(xid).i64(0).i32(err::AUTH_FAILED),
-                );
-                self.close(conn);
-            }
+            op::SASL => self.log_in(conn, xid, r.rest(), tag)?,
+            _ if self.requires_login(conn) => self.refuse_stranger(conn, xid, tag),
             _ => {
                 let client = self.conns.get(&conn);
                 return Ok(client.map(|client| Request {
@@ -325,6 +324,51 @@ impl Front {
             self.close(conn);
         }
         Ok(())
+    }
+
+    /// Takes a token of a login by SASL. As that to credentials, the answer is sent at once.
+    fn log_in(&mut self, conn: ConnId, xid: i32, body: &[u8], tag: u64) -> Result<(), Malformed> {
+        let token = Reader::new(body).nullable_buffer()?.ok_or(Malformed("a null token"))?;
+        let mut hash = Sha1::new();
+        hash.update(&self.identity.secret.to_be_bytes());
+        hash.update(b"challenge");
+        hash.update(&self.challenges.to_be_bytes());
+        self.challenges += 1;
+        let Some(client) = self.conns.get_mut(&conn) else { return Ok(()) };
+        let step = self.sasl.step(&mut client.login, token, || hash.digest().to_string());
+        let (code, Answer { token, user }) = match step {
+            Ok(answer) => (err::OK, answer),
+            Err(code) => (code, Answer::default()),
+        };
+        if let Some(user) = user {
+            debug!("test server: session {:#x} is {user:?}, by SASL", client.session);
+            client.add_identity(Id::sasl(user));
+        }
+        let w = Writer::bare().i32(xid).i64(0).i32(code);
+        let w = match token {
+            Some(token) => w.buffer(&token),
+            None => w.i32(-1),
+        };
+        self.send(conn, tag, w.frame());
+        if code != err::OK {
+            warn!("test server: a login by SASL has failed: closing the connection");
+            self.close(conn);
+        }
+        Ok(())
+    }
+
+    /// Whether this connection is served only after a login that it lacks.
+    fn requires_login(&self, conn: ConnId) -> bool {
+        let is_in = |client: &Conn| client.who.iter().any(|id| id.scheme == "sasl");
+        self.sasl.is_required && !self.conns.get(&conn).is_some_and(is_in)
+    }
+
+    /// Answers any request of a client that must log in first, also the close of its session, and
+    /// closes the connection (`AuthenticationHelper.enforceAuthentication`).
+    fn refuse_stranger(&mut self, conn: ConnId, xid: i32, tag: u64) {
+        warn!("test server: a client has not logged in by SASL: closing its connection");
+        self.send(conn, tag, ReplyHeader { xid, zxid: 0, err: err::REQUIRES_AUTH }.frame(&[]));
+        self.close(conn);
     }
 
     /// Answers an operation that no server knows, and closes the connection.

@@ -19,17 +19,20 @@ pub(crate) mod prep;
 mod read;
 mod report;
 pub(crate) mod request;
+pub(crate) mod sasl;
 pub(crate) mod session;
 pub(crate) mod tree;
 pub(crate) mod txn;
 mod watch;
 
+use self::acl::Schemes;
 use self::conn::State;
 use self::finish::Pending;
 use self::front::{Front, Greeting, TimeoutLimits};
 pub(crate) use self::front::{Identity, Output};
 use self::order::{Order, Submitted};
 use self::request::is_unnumbered;
+use self::sasl::Sasl;
 use self::session::{Owner, Sessions};
 use crate::Brand;
 use std::collections::VecDeque;
@@ -59,6 +62,13 @@ pub struct Settings {
     /// A client with these credentials may do everything
     /// (`zookeeper.DigestAuthenticationProvider.superDigest`).
     pub super_digest: Option<String>,
+    pub sasl: Sasl,
+}
+
+impl Settings {
+    fn schemes(&self) -> Schemes {
+        Schemes { brand: self.brand, has_sasl: self.sasl.is_configured() }
+    }
 }
 
 /// A server that stands alone.
@@ -76,8 +86,20 @@ impl Engine {
         let limits = TimeoutLimits { min: settings.min_session, max: settings.max_session };
         let sessions = Sessions::new(settings.tick, err::UNKNOWN_SESSION);
         Engine {
-            front: Front::new(identity, limits, settings.brand, settings.super_digest.clone()),
-            order: Order::new(sessions, 0, settings.reap_interval, Duration::ZERO, settings.brand),
+            front: Front::new(
+                identity,
+                limits,
+                settings.brand,
+                settings.super_digest.clone(),
+                settings.sasl.clone(),
+            ),
+            order: Order::new(
+                sessions,
+                0,
+                settings.reap_interval,
+                Duration::ZERO,
+                settings.schemes(),
+            ),
             settings,
             queue: VecDeque::new(),
         }
@@ -227,8 +249,9 @@ impl Engine {
         self.queue.clear();
         self.front.wipe();
         let sessions = Sessions::new(self.settings.tick, err::UNKNOWN_SESSION);
-        let Settings { reap_interval, brand, .. } = self.settings;
-        self.order = Order::new(sessions, 0, reap_interval, self.front.now, brand);
+        let Settings { reap_interval, .. } = self.settings;
+        let schemes = self.settings.schemes();
+        self.order = Order::new(sessions, 0, reap_interval, self.front.now, schemes);
     }
 
     /// Lets the next sequential child of `parent` have the number `next`; false if there is no such

@@ -2,13 +2,13 @@
 //! numbers writes, checks each against all earlier ones, expires sessions, and deletes containers
 //! and nodes whose time to live is over.
 
-use super::acl::Id;
+use super::acl::{Id, Schemes};
 use super::outstanding::Outstanding;
 use super::prep::Prep;
 use super::session::{Owner, Sessions};
 use super::tree::Tree;
 use super::txn::{Stamp, Txn};
-use crate::{Brand, clock};
+use crate::clock;
 use std::sync::Arc;
 use std::time::Duration;
 use zk_wire::code::op;
@@ -21,7 +21,7 @@ pub(crate) struct Order {
     pub(crate) zxid: i64,
     reap_interval: Duration,
     next_reaping: Duration,
-    brand: Brand,
+    schemes: Schemes,
 }
 
 /// A write that is to be prepared.
@@ -42,11 +42,11 @@ impl Order {
         zxid: i64,
         reap_interval: Duration,
         now: Duration,
-        brand: Brand,
+        schemes: Schemes,
     ) -> Order {
         let next_reaping = now.saturating_add(reap_interval);
         let outstanding = Outstanding::default();
-        Order { sessions, outstanding, zxid, reap_interval, next_reaping, brand }
+        Order { sessions, outstanding, zxid, reap_interval, next_reaping, schemes }
     }
 
     /// Makes a transaction of a write. `tree` has all transactions that were applied; `time` is the
@@ -55,8 +55,9 @@ impl Order {
         self.zxid += 1;
         let stamp = Stamp { zxid: self.zxid, time };
         let Submitted { session, owner, op, body, who } = write;
-        let Order { sessions, outstanding, brand, .. } = self;
-        let prep = Prep { tree, sessions, outstanding, session, owner, who, stamp, brand: *brand };
+        let Order { sessions, outstanding, schemes, .. } = self;
+        let schemes = *schemes;
+        let prep = Prep { tree, sessions, outstanding, session, owner, who, stamp, schemes };
         let txn = prep.write(op, body);
         if op == op::CLOSE {
             self.sessions.set_closing(session);
@@ -74,7 +75,7 @@ impl Order {
     ) -> (Stamp, Txn) {
         self.zxid += 1;
         let stamp = Stamp { zxid: self.zxid, time };
-        let Order { sessions, outstanding, brand, .. } = self;
+        let Order { sessions, outstanding, schemes, .. } = self;
         let prep = Prep {
             tree,
             sessions,
@@ -83,7 +84,7 @@ impl Order {
             owner: Owner::Me,
             who: &[],
             stamp,
-            brand: *brand,
+            schemes: *schemes,
         };
         (stamp, prep.set_sequence(path, next))
     }

@@ -1,14 +1,13 @@
 //! The first half of a request: a write is checked against the tree as it will be when all earlier
 //! writes are applied. Then it is numbered and becomes a transaction (`PrepRequestProcessor`).
 
-use super::acl::{self, Acl, Id, Wanted, perm};
+use super::acl::{self, Acl, Id, Schemes, Wanted, perm};
 use super::node::{CONTAINER_OWNER, Kind, MAX_TTL, Stat, ttl_owner};
 use super::outstanding::{Change, Outstanding};
 use super::request::{Multi, Write};
 use super::session::{Owner, Sessions};
 use super::tree::{self, NewNode, Tree};
 use super::txn::{Stamp, Txn};
-use crate::Brand;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use zk_wire::Malformed;
@@ -26,7 +25,7 @@ pub(crate) struct Prep<'a> {
     pub(crate) owner: Owner,
     pub(crate) who: &'a [Id],
     pub(crate) stamp: Stamp,
-    pub(crate) brand: Brand,
+    pub(crate) schemes: Schemes,
 }
 
 /// Whether a request gets a number.
@@ -100,7 +99,7 @@ impl Prep<'_> {
                 r.i64().map_err(garbled)?;
                 Err(err::RECONFIG_DISABLED)
             }
-            op::MULTI => match Multi::read(body, self.brand).map_err(garbled)? {
+            op::MULTI => match Multi::read(body, self.schemes.brand).map_err(garbled)? {
                 Multi::Writes(writes) => Ok(self.multi(writes)),
                 Multi::Reads(_) => Err(err::MARSHALLING_ERROR),
             },
@@ -170,12 +169,12 @@ impl Prep<'_> {
         self.sessions.check(self.session, self.owner)?;
         let (parent_path, _) = cut(&path)?;
         let parent_path = parent_path.to_owned();
-        let acl = acl::fix_up(acl, self.who, self.brand)?;
+        let acl = acl::fix_up(acl, self.who, self.schemes)?;
         let (mut parent, mut parent_stat) = self.record(&parent_path)?;
         acl::check(&parent.acl, perm::CREATE, self.who)?;
         let number = parent_stat.cversion;
         if mode.sequential {
-            path += &self.brand.number(number);
+            path += &self.schemes.brand.number(number);
         }
         path::check(&path).map_err(|_| err::BAD_ARGUMENTS)?;
         if self.record(&path).is_ok() {
@@ -274,7 +273,7 @@ impl Prep<'_> {
     ) -> Result<Txn, i32> {
         self.sessions.check(self.session, self.owner)?;
         path::check(&path).map_err(|_| err::BAD_ARGUMENTS)?;
-        let acl: Arc<[Acl]> = acl::fix_up(acl, self.who, self.brand)?;
+        let acl: Arc<[Acl]> = acl::fix_up(acl, self.who, self.schemes)?;
         let (node, mut stat) = self.record(&path)?;
         acl::check(&node.acl, perm::ADMIN, self.who)?;
         let version = next_version(stat.aversion, version)?;

@@ -20,6 +20,7 @@ impl Scene {
             max_session: Duration::from_secs(10),
             reap_interval: Duration::from_secs(60),
             super_digest: None,
+            sasl: Sasl::default(),
         };
         let mut scene = Scene {
             engine: Engine::new(

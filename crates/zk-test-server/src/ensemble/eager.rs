@@ -2,8 +2,7 @@
 //! allow (`ZooKeeperServer.authWriteRequest`). It does not forward such a write to the leader, and
 //! answers with zxid 0.
 
-use crate::Brand;
-use crate::engine::acl::{self, Id, perm};
+use crate::engine::acl::{self, Id, Schemes, perm};
 use crate::engine::request::Write;
 use crate::engine::tree::{self, Tree};
 use zk_wire::code::{err, op};
@@ -23,7 +22,7 @@ pub(super) fn refusal(tree: &Tree, op: i32, body: &[u8], who: &[Id]) -> Option<i
         Write::Check { .. } | Write::Timeless { .. } => return None,
     };
     if wanted
-        .is_some_and(|wanted| acl::fix_up(wanted, who, Brand::default()) == Err(err::INVALID_ACL))
+        .is_some_and(|wanted| acl::fix_up(wanted, who, Schemes::default()) == Err(err::INVALID_ACL))
     {
         return Some(err::INVALID_ACL);
     }

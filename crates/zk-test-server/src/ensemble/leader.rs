@@ -5,8 +5,8 @@
 use super::message::{Entry, Forwarded, Link, Message};
 use super::server::Server;
 use super::{Notice, Reason};
-use crate::Brand;
 use crate::engine::ConnId;
+use crate::engine::acl::Schemes;
 use crate::engine::finish::Pending;
 use crate::engine::order::{Order, Submitted};
 use crate::engine::prep;
@@ -448,5 +448,5 @@ fn order(server: &Server, zxid: i64) -> Order {
     for (session, timeout) in &server.sessions {
         sessions.track(*session, *timeout, None, server.now);
     }
-    Order::new(sessions, zxid, server.settings.reap_interval, server.now, Brand::default())
+    Order::new(sessions, zxid, server.settings.reap_interval, server.now, Schemes::default())
 }

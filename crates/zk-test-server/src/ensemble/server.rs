@@ -9,6 +9,7 @@ use crate::engine::ConnId;
 use crate::engine::conn::State as ConnState;
 use crate::engine::finish::Pending;
 use crate::engine::front::{self, Front, Identity, TimeoutLimits};
+use crate::engine::sasl::Sasl;
 use crate::engine::txn::Txn;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -61,7 +62,7 @@ impl Server {
             members: settings.members,
             settings,
             now: Duration::ZERO,
-            front: Front::new(identity, limits, Brand::default(), None),
+            front: Front::new(identity, limits, Brand::default(), None, Sasl::default()),
             sessions: BTreeMap::new(),
             applied: 0,
             tail: VecDeque::new(),

@@ -172,6 +172,7 @@ mod tests {
             max_session,
             reap_interval: tick,
             super_digest: None,
+            sasl: Default::default(),
         };
         let mut engine =
             Engine::new(settings, Identity { server: 0, epoch: 1_700_000_000_000, secret: 7 });

@@ -27,6 +27,8 @@ pub enum Body {
     Children(Vec<String>, Stat),
     Results(Vec<Outcome>),
     Number(i32),
+    /// The server's token of a login by SASL.
+    Token(Option<Vec<u8>>),
     /// Schemes and users.
     Who(Vec<(String, String)>),
     Other(Vec<u8>),
@@ -150,6 +152,7 @@ fn body(opcode: i32, from: &mut Reader<'_>, root: &str) -> Option<Body> {
             Body::Names(paths)
         }
         op::GET_ALL_CHILDREN_NUMBER | op::ADD_WATCH => Body::Number(from.i32()?),
+        op::SASL => Body::Token(nullable(from)?),
         op::WHO_AM_I => {
             let mut who = list(from, |from| Some((from.string()?, from.string()?)))?;
             who.sort();

@@ -18,6 +18,7 @@ mod counters;
 mod creates;
 mod framing;
 mod lasting_watches;
+mod logins;
 mod multis;
 mod nodes;
 mod permissions;
@@ -36,6 +37,7 @@ zk_test_support::tables![
     creates,
     framing,
     lasting_watches,
+    logins,
     multis,
     nodes,
     permissions,

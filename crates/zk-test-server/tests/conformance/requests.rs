@@ -27,6 +27,7 @@ pub mod op {
     pub const MULTI_READ: i32 = 22;
     pub const AUTH: i32 = 100;
     pub const SET_WATCHES: i32 = 101;
+    pub const SASL: i32 = 102;
     pub const GET_EPHEMERALS: i32 = 103;
     pub const GET_ALL_CHILDREN_NUMBER: i32 = 104;
     pub const SET_WATCHES2: i32 = 105;
@@ -133,6 +134,8 @@ pub enum Req {
         scheme: String,
         auth: Vec<u8>,
     },
+    /// A token of a login by SASL; None is a null buffer.
+    Sasl(Option<Vec<u8>>),
     SetWatches(Watches),
     AddWatch {
         path: String,
@@ -179,6 +182,7 @@ impl Req {
             Req::Multi(_) => op::MULTI,
             Req::MultiRead(_) => op::MULTI_READ,
             Req::Auth { .. } => op::AUTH,
+            Req::Sasl(_) => op::SASL,
             Req::SetWatches(Watches { persistent: None, .. }) => op::SET_WATCHES,
             Req::SetWatches(_) => op::SET_WATCHES2,
             Req::AddWatch { .. } => op::ADD_WATCH,
@@ -222,6 +226,7 @@ impl Req {
                 header(parts.iter().fold(to, part), -1, true)
             }
             Req::Auth { scheme, auth } => to.i32(0).string(scheme).buffer(auth),
+            Req::Sasl(token) => nullable(to, token),
             Req::SetWatches(watches) => {
                 let lists = [&watches.data, &watches.exist, &watches.child].into_iter();
                 lists.chain(watches.persistent.iter().flatten()).fold(

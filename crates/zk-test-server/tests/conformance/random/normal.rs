@@ -37,6 +37,7 @@ impl Normal {
             | Body::Names(_)
             | Body::Number(_)
             | Body::Who(_)
+            | Body::Token(_)
             | Body::Other(_)) => other,
         };
         Reply { zxid: self.zxid(reply.zxid), body, ..reply }
