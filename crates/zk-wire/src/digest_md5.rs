@@ -145,7 +145,8 @@ impl Server {
 
     /// Takes the client's response. `password_of` gives the password of a user, if there is that
     /// user. The result is the user for whom the client acts, and the token that proves to the
-    /// client that this server knows the password.
+    /// client that this server knows the password. As Java's server does, it reads no `nc`, since
+    /// each challenge is used once.
     pub fn answer(
         &self,
         response: &[u8],
@@ -156,15 +157,15 @@ impl Server {
             |name| response.one(name)?.ok_or(Malformed("a response that lacks a directive"));
         let (user, cnonce) = (required("username")?, required("cnonce")?);
         let is_for_this_challenge = required("nonce")? == self.nonce
-            && required("nc")? == COUNT
             && response.one("realm")?.unwrap_or_default() == REALM
             && response.one("qop")?.unwrap_or("auth") == "auth"
+            && response.one("charset")?.unwrap_or("utf-8") == "utf-8"
             && required("digest-uri")? == DIGEST_URI;
         if !is_for_this_challenge {
             return Err(Malformed("a response to another challenge").into());
         }
         let password = password_of(user).ok_or(Failure::Refused)?;
-        let authzid = response.one("authzid")?.filter(|id| !id.is_empty());
+        let authzid = response.one("authzid")?;
         let login =
             Login { user, realm: REALM, password: &password, nonce: &self.nonce, cnonce, authzid };
         if required("response")? != login.hash(Side::Client) {

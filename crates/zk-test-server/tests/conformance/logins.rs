@@ -13,6 +13,7 @@ scenarios![
     names_and_passwords_have_letters_of_all_kinds,
     a_login_that_fails_ends_the_connection_and_not_the_session,
     the_first_token_may_be_any,
+    responses_are_read_as_java_reads_them,
     a_connection_has_one_login,
     a_login_belongs_to_its_connection,
     entries_of_sasl_are_names_of_kerberos,
@@ -190,6 +191,48 @@ fn the_first_token_may_be_any() {
     }
     let mut client = Client::connect(&server.connect_string());
     say(&mut client, &[b'a'; 4097], AUTH_FAILED);
+}
+
+fn responses_are_read_as_java_reads_them() {
+    let server = users().start();
+    for (part, other, code) in [
+        ("nc=00000001,", "", 0),
+        ("nc=00000001", "nc=2", 0),
+        ("nc=00000001", "nc=zz", 0),
+        (",maxbuf=65536", "", 0),
+        ("charset=utf-8,", "", 0),
+        ("charset=utf-8", "charset=UTF-8", AUTH_FAILED),
+        (",qop=auth", "", 0),
+        ("qop=auth", "QOP=\"auth\"", 0),
+        ("qop=auth", "qop = auth , ,", 0),
+        ("qop=auth", "qop=AUTH", AUTH_FAILED),
+        ("qop=auth", "qop=auth-int", AUTH_FAILED),
+        ("qop=auth", "qop=auth qop=auth", AUTH_FAILED),
+        ("qop=auth", "qop=auth,qop=auth", AUTH_FAILED),
+        ("qop=auth", "qop=auth,other=\"a, b\"", 0),
+        ("qop=auth", "qop=auth,other=", AUTH_FAILED),
+        ("qop=auth", "qop=auth,=other", AUTH_FAILED),
+        ("qop=auth", "qop=auth,authzid=\"\"", AUTH_FAILED),
+        ("qop=auth", "qop=auth,authzid=\"bob\"", AUTH_FAILED),
+        ("username=\"alice\"", "username=alice", 0),
+        ("username=\"alice\"", "username=\"\\alice\"", 0),
+        ("username=\"alice\"", "username=\"alice", AUTH_FAILED),
+        ("username=\"alice\"", "username=\"Alice\"", AUTH_FAILED),
+        ("username=\"alice\",", "", AUTH_FAILED),
+        ("realm=\"zk-sasl-md5\",", "", AUTH_FAILED),
+        ("realm=\"zk-sasl-md5\"", "realm=\"other\"", AUTH_FAILED),
+        ("digest-uri=\"zookeeper/zk-sasl-md5\",", "", AUTH_FAILED),
+        ("digest-uri=\"zookeeper", "digest-uri=\"other", AUTH_FAILED),
+        ("cnonce=\"a1b2c3\",", "", AUTH_FAILED),
+        ("cnonce=\"a1b2c3\"", "cnonce=\"other\"", AUTH_FAILED),
+    ] {
+        let mut client = Client::connect(&server.connect_string());
+        let (_, response) = respond(&mut client, "alice", "secret");
+        let response = String::from_utf8(response).expect("UTF-8");
+        assert!(response.contains(part), "{response}");
+        println!("{other:?} in the place of {part:?}");
+        say(&mut client, response.replacen(part, other, 1).as_bytes(), code);
+    }
 }
 
 fn a_connection_has_one_login() {
