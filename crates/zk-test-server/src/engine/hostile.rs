@@ -7,6 +7,7 @@ use crate::net::framing::{Input, Next};
 use crate::request::RequestSummary;
 use crate::words;
 use zk_wire::code::{event, xid};
+use zk_wire::digest_md5;
 use zk_wire::fuzz::Script;
 use zk_wire::record::{ConnectReply, ConnectRequest, Reader, ReplyHeader, Writer};
 
@@ -41,6 +42,10 @@ struct Client {
     /// The tag of the last answer that had to wait for the answers before it.
     answered: u64,
     zxid: i64,
+    /// The server's last token of a login.
+    challenge: Vec<u8>,
+    /// The users for whom a response was made with the right password.
+    users: Vec<&'static str>,
 }
 
 struct World {
@@ -62,6 +67,10 @@ impl World {
             max_session: Duration::from_secs(10),
             reap_interval: Duration::from_secs(60),
             super_digest: None,
+            sasl: Sasl {
+                users: USERS.map(|(user, word)| (user.into(), word.into())).into(),
+                ..Sasl::default()
+            },
         };
         let identity = Identity { server: 0, epoch: 1_700_000_000_000, secret: 7 };
         let engine = Engine::new(settings, identity);
@@ -142,6 +151,11 @@ impl World {
                 let asked = words::Asked { conn: 0, address: ([127, 0, 0, 1], 1).into() };
                 assert!(!words::answer(&mut self.engine, word, asked).is_empty());
             }
+            30 => self.log_in(script),
+            31 => {
+                let sasl = &mut self.engine.front.sasl;
+                (sasl.is_required, sasl.allows_failed) = (script.flag(), script.flag());
+            }
             _ => {}
         }
         if !overlaps {
@@ -158,7 +172,16 @@ impl World {
             self.next_conn += 1;
             self.engine.accept(conn, ([127, 0, 0, 1], 9).into());
             let (input, asked) = (Input::default(), Vec::new());
-            self.clients.push(Client { conn, input, is_first: true, asked, answered: 0, zxid: 0 });
+            self.clients.push(Client {
+                conn,
+                input,
+                is_first: true,
+                asked,
+                answered: 0,
+                zxid: 0,
+                challenge: Vec::new(),
+                users: Vec::new(),
+            });
         }
     }
 
@@ -189,6 +212,32 @@ impl World {
         if let Some(at) = script.place(self.clients.len()) {
             self.bytes(self.clients[at].conn, bytes);
         }
+    }
+
+    /// Sends a token of a login: an empty one, any bytes, or a response to the server's last token.
+    fn log_in(&mut self, script: &mut Script<'_>) {
+        let Some(at) = script.place(self.clients.len()) else { return };
+        let (user, password) =
+            (script.pick(&["alice", "bob", "eve"]), script.pick(&["secret", "", "x"]));
+        let client = &mut self.clients[at];
+        let mut token = match script.byte() % 4 {
+            0 => Vec::new(),
+            1 => script.piece().to_vec(),
+            _ => match digest_md5::Client::new(user, password, "c").step(&client.challenge) {
+                Ok(digest_md5::Step::Send(response)) => response,
+                _ => return,
+            },
+        };
+        if USERS.contains(&(user, password)) {
+            client.users.push(user);
+        }
+        if let change @ 200.. = script.byte() {
+            let place = (usize::from(change - 200) * 6).min(token.len());
+            let end = (place + 9).min(token.len());
+            token.splice(place..end, script.piece().iter().copied());
+        }
+        let conn = client.conn;
+        self.bytes(conn, &Writer::request(7, op::SASL).buffer(&token).frame());
     }
 
     fn pass(&mut self, d: Duration) {
@@ -303,6 +352,11 @@ impl World {
             assert!(header.zxid >= client.zxid, "a zxid that goes back");
             (client.answered, client.zxid) = (tag, header.zxid);
         }
+        if op == op::SASL {
+            let token = Reader::new(body).nullable_buffer().expect("a token, or null");
+            assert!(header.err == err::OK || token.is_none());
+            client.challenge = token.unwrap_or_default().to_vec();
+        }
         if header.err == err::OK {
             assert_eq!(read_answer(op, body), Ok(()), "the answer to {op}");
         }
@@ -322,6 +376,12 @@ impl World {
         }
         for (id, conn) in attached {
             assert!(conns.contains_key(conn), "{id}: the engine has lost the connection");
+        }
+        for client in &self.clients {
+            let who = conns[&client.conn].who.iter().filter(|id| id.scheme == "sasl");
+            for id in who {
+                assert!(client.users.contains(&&*id.id), "a login without the password");
+            }
         }
         assert_eq!(conns.len(), self.clients.len());
         assert!(["/", "/zookeeper", "/zookeeper/quota"].iter().all(|path| is_special(path)));
@@ -404,6 +464,9 @@ fn read_event(body: &[u8]) -> Result<(), Malformed> {
         Err(Malformed("a watch event of unknown type"))
     }
 }
+
+/// Those who may log in.
+const USERS: [(&str, &str); 2] = [("alice", "secret"), ("bob", "")];
 
 const OPERATIONS: [i32; 30] = [
     op::CREATE,
@@ -523,6 +586,7 @@ fn acl(script: &mut Script<'_>, w: Writer) -> Writer {
         2 => entry(w.i32(1), 31, "auth", ""),
         3 => entry(w.i32(1), 1, "world", "anyone"),
         4 => entry(w.i32(1), 31, "digest", "u:fBk=:"),
+        7 => entry(w.i32(1), 31, "sasl", script.pick(&["alice", "bob", "a@b@c"])),
         5 => entry(entry(w.i32(2), 31, "ip", "127.0.0.0/8"), 0, "world", "anyone"),
         6 => {
             let id = String::from_utf8_lossy(script.piece()).into_owned();
