@@ -160,10 +160,12 @@
 //! * Nothing is durable. There is no log and no snapshot, and all data is gone when the process
 //!   ends.
 //! * It is a single server: there is no ensemble, no observer, no `reconfig` and no read-only mode.
-//! * No SASL; for `addAuth`, the schemes `digest` and `ip`. TLS needs the feature `tls`, and then
-//!   ACLs may have entries of the scheme `x509`, whether the server serves over TLS or not.
-//! * Quotas are not enforced. A connection has at most 64 identities; further credentials are
-//!   refused.
+//! * SASL needs the feature `sasl`, and is DIGEST-MD5 alone, without Kerberos: see
+//!   `TestServerBuilder::sasl_user`. For `addAuth` there are the schemes `digest` and `ip`. TLS
+//!   needs the feature `tls`, and then ACLs may have entries of the scheme `x509`, whether the
+//!   server serves over TLS or not.
+//! * Quotas are not enforced. A connection has at most 64 identities, without that of its
+//!   login by SASL; further credentials are refused.
 //! * `createTTL` is refused if its flags allow no time to live and the time is -1. Such a request
 //!   makes a real server 3.8.0 exit.
 //! * The number of a client's connections and the size of all nodes are limited only by the memory

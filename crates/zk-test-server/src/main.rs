@@ -30,7 +30,7 @@ Flags:
 
 #[cfg(feature = "sasl")]
 const SASL_HELP: &str = "\
-  --sasl-user NAME:PASSWORD
+\x20 --sasl-user NAME:PASSWORD
                          a user who may log in by SASL DIGEST-MD5; may be given several times
   --require-sasl         serve only connections that have logged in (sessionRequireClientSASLAuth)
   --allow-failed-sasl    keep a connection open whose login has failed
@@ -38,12 +38,12 @@ const SASL_HELP: &str = "\
 ";
 #[cfg(not(feature = "sasl"))]
 const SASL_HELP: &str = "\
-  (the feature `sasl` was left out: there is no --sasl-user)
+\x20 (the feature `sasl` was left out: there is no --sasl-user)
 ";
 
 #[cfg(feature = "tls")]
 const TLS_HELP: &str = "\
-  --tls-cert FILE        serve over TLS, with the certificate (and intermediates) of this PEM file
+\x20 --tls-cert FILE        serve over TLS, with the certificate (and intermediates) of a PEM file
   --tls-key FILE         its private key
   --tls-ca FILE          want a certificate of each client, signed by a CA of this file; its subject
                          is the client's identity of the scheme x509
@@ -51,7 +51,7 @@ const TLS_HELP: &str = "\
 ";
 #[cfg(not(feature = "tls"))]
 const TLS_HELP: &str = "\
-  (the feature `tls` was left out: there is no --tls-cert)
+\x20 (the feature `tls` was left out: there is no --tls-cert)
 ";
 
 /// Warnings and errors go to stderr.

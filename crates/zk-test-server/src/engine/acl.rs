@@ -110,8 +110,8 @@ impl Id {
     }
 }
 
-/// Whether the name can be one of Kerberos (`KerberosName`): `service/host@REALM`, where the host or
-/// all but the first word may be missing. A name without `@` is taken as it is.
+/// Whether the name can be one of Kerberos (`KerberosName`): `service/host@REALM`, where the host
+/// may be missing. A name without `@` is taken as it is.
 fn is_principal(name: &str) -> bool {
     let Some((first, realm)) = name.split_once('@') else { return true };
     first.matches('/').count() <= 1 && !realm.contains(['/', '@'])

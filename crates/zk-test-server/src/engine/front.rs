@@ -351,7 +351,6 @@ impl Front {
         };
         self.send(conn, tag, w.frame());
         if code != err::OK {
-            warn!("test server: a login by SASL has failed: closing the connection");
             self.close(conn);
         }
         Ok(())

@@ -1,13 +1,13 @@
 //! Logins by SASL: the users that the server knows, and the state of each connection's login
 //! (`ZooKeeperServer.processSasl`, `AuthenticationHelper`, Java's `DigestMD5Server`). The mechanism
-//! itself is `zk_wire::digest_md5`, which the feature `sasl` brings. Without it no server has users,
-//! so none is configured for SASL.
+//! itself is `zk_wire::digest_md5`, which the feature `sasl` brings. Without the feature no server
+//! has users, so none is configured for SASL.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use zk_wire::code::err;
 #[cfg(feature = "sasl")]
-use zk_wire::digest_md5::Server;
+use zk_wire::digest_md5::{Failure, Server};
 
 /// How a server deals with logins by SASL. By default it has no users: it is not configured for
 /// SASL.
@@ -66,8 +66,8 @@ pub(super) struct Answer {
     pub(super) user: Option<String>,
 }
 
-/// The login has failed. The client does not hear why.
-struct Failed;
+/// Why a login has failed. It goes to the log alone.
+struct Failed(&'static str);
 
 impl Sasl {
     pub(crate) fn is_configured(&self) -> bool {
@@ -87,10 +87,13 @@ impl Sasl {
             // answers as if all were well.
             return Ok(Answer::default());
         }
-        login.take(token, &self.users, nonce).or_else(|Failed| match self {
-            Sasl { is_required: true, .. } => Err(err::REQUIRES_AUTH),
-            Sasl { allows_failed: true, .. } => Ok(Answer::default()),
-            _ => Err(err::AUTH_FAILED),
+        login.take(token, &self.users, nonce).or_else(|Failed(why)| {
+            warn!("test server: a login by SASL has failed: {why}");
+            match self {
+                Sasl { is_required: true, .. } => Err(err::REQUIRES_AUTH),
+                Sasl { allows_failed: true, .. } => Ok(Answer::default()),
+                _ => Err(err::AUTH_FAILED),
+            }
         })
     }
 }
@@ -106,7 +109,7 @@ impl Login {
         /// The longest token of a client. A longer one fails, and the login stays where it was.
         const LONGEST: usize = 4096;
         if token.len() > LONGEST {
-            return Err(Failed);
+            return Err(Failed("the token is too long"));
         }
         match self {
             // The server begins, whatever the client has sent to ask it for that.
@@ -119,10 +122,13 @@ impl Login {
             Login::Challenged(server) => {
                 let result = server.answer(token, |user| users.get(user).cloned());
                 *self = Login::Over;
-                let (user, proof) = result.map_err(|_| Failed)?;
+                let (user, proof) = result.map_err(|failure| match failure {
+                    Failure::Malformed(malformed) => Failed(malformed.0),
+                    _ => Failed("there is no such user, or the password is wrong"),
+                })?;
                 Ok(Answer { token: Some(proof), user: Some(user) })
             }
-            Login::Over => Err(Failed),
+            Login::Over => Err(Failed("the connection has had its login")),
         }
     }
 
@@ -133,6 +139,6 @@ impl Login {
         _: &BTreeMap<String, String>,
         _: impl FnOnce() -> String,
     ) -> Result<Answer, Failed> {
-        Err(Failed)
+        Err(Failed("the feature `sasl` was left out"))
     }
 }

@@ -5,6 +5,10 @@ use super::{
     client::{Client, Hello},
     requests::*,
 };
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 use zk_test_support::{Server, Shared, raw::Acl, scenarios, server::Builder};
 use zk_wire::digest_md5::{self, Step};
 
@@ -16,6 +20,7 @@ scenarios![
     responses_are_read_as_java_reads_them,
     a_connection_has_one_login,
     a_login_belongs_to_its_connection,
+    tokens_do_not_keep_a_session,
     entries_of_sasl_are_names_of_kerberos,
     the_user_super_is_meant_by_each_entry,
     where_a_login_is_required_nothing_is_served_before,
@@ -262,6 +267,23 @@ fn a_login_belongs_to_its_connection() {
     assert_eq!(who(&mut third), ["bob"]);
     assert_eq!(third.code(&get_data("/mine")), NO_AUTH);
     third.close();
+}
+
+fn tokens_do_not_keep_a_session() {
+    let server = users().allows_failed_sasl().start();
+    let address = server.connect_string();
+    let mut client = Hello::new().timeout(2_000).say(&address).expect("a welcome");
+    let limit = Instant::now() + Duration::from_secs(20);
+    loop {
+        client.send(&[Req::Sasl(Some(Vec::new()))]);
+        match client.next() {
+            Heard::Closed => break,
+            heard => assert!(Instant::now() < limit, "{heard:?}"),
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    let again = Hello::again(&client).say(&address).expect("an answer");
+    assert_eq!(again.id(), 0, "the session has ended");
 }
 
 fn entries_of_sasl_are_names_of_kerberos() {
