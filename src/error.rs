@@ -43,13 +43,16 @@ pub enum Error {
         /// How long the library tried.
         waited: Duration,
     },
-    /// The server refused the credentials given with
-    /// [`Config::auth`](crate::Config::auth).
+    /// A server refused the login of the session: the credentials of
+    /// [`Config::auth`](crate::Config::auth), or the login by SASL; or it serves only sessions that
+    /// log in, and this one did not.
     Auth {
         /// The operation that failed.
         op: &'static str,
         /// The node; empty if the server refused the session itself.
         path: String,
+        /// The scheme or the mechanism, what the server said, and what to check.
+        reason: String,
     },
     /// The node's ACL does not allow this operation to the session.
     NoAuth {
@@ -209,7 +212,9 @@ impl Error {
             Error::Connect { hosts, waited } => {
                 Of::Connect { hosts: hosts.clone(), waited: *waited }
             }
-            Error::Auth { op, path: at } => Of::Auth { op, path: path(at) },
+            Error::Auth { op, path: at, reason } => {
+                Of::Auth { op, path: path(at), reason: reason.clone() }
+            }
             Error::NoAuth { op, path: at, permission } => {
                 Of::NoAuth { op, path: path(at), permission }
             }
@@ -240,7 +245,7 @@ impl From<zk_session::Error> for Error {
             Of::InvalidPath { path, rule } => Error::InvalidPath { path, rule },
             Of::InvalidConfig { what, reason } => Error::InvalidConfig { what, reason },
             Of::Connect { hosts, waited } => Error::Connect { hosts, waited },
-            Of::Auth { op, path } => Error::Auth { op, path },
+            Of::Auth { op, path, reason } => Error::Auth { op, path, reason },
             Of::NoAuth { op, path, permission } => Error::NoAuth { op, path, permission },
             Of::Unavailable { op, path, cause } => Error::Unavailable { op, path, cause },
             Of::Cancelled { path } => Error::Cancelled { path },
@@ -398,7 +403,7 @@ mod tests {
             Error::InvalidPath { path: path.clone(), rule: "a rule" },
             Error::InvalidConfig { what: "setting", reason: reason.clone() },
             Error::Connect { hosts: Vec::new(), waited: Duration::ZERO },
-            Error::Auth { op, path: path.clone() },
+            Error::Auth { op, path: path.clone(), reason: "refused".into() },
             Error::NoAuth { op, path: path.clone(), permission: "CREATE" },
             Error::WouldBlock { path: path.clone() },
             Error::TimedOut { path: path.clone() },

@@ -72,6 +72,10 @@
 //! None is on by default.
 //!
 //! * `tls`: `Config::tls`, connections over TLS.
+//! * `sasl-digest-md5`: `Config::sasl_digest_md5`, a login by a user and a password.
+//! * `sasl-gssapi`: `Config::sasl_gssapi`, a login by Kerberos. A build needs the packages
+//!   `libkrb5-dev`, `pkg-config` and `libclang-dev` (as Debian names them), a running program
+//!   `libgssapi-krb5-2`. [`guide::sasl`] has both.
 //! * `metrics`: `MetricsObserver`, which feeds the crate `metrics`.
 //! * `client`: `ZkSession::client`, a client of the crate `zookeeper` on the session of the locks,
 //!   for programs that use that crate already. The compiler announces that a coming version of Rust
@@ -127,6 +131,8 @@ pub use recipes::semaphore::{ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphor
 pub use recipes::settings::LockBuilder;
 pub use recipes::wait::Wait;
 pub use session::{SessionBuilder, ZkSession};
+#[cfg(feature = "sasl-gssapi")]
+pub use zk_session::Gssapi;
 #[cfg(feature = "tls")]
 pub use zk_session::TlsConfig;
 pub use zk_session::{

@@ -468,9 +468,11 @@ pub(crate) fn end_of_time(
         SessionState::Closed => Err(Error::Closed { op, path }),
         SessionState::Connected if call.is_contended() => Ok(()),
         SessionState::Connected => Err(Error::Unavailable { op, path, cause: Cause::Deadline }),
-        _ if core.is_refused() => Err(Error::Auth { op, path }),
-        _ if is_held_here() => Ok(()),
-        _ => Err(Error::Unavailable { op, path, cause: Cause::Outage(core.failures()) }),
+        _ => match core.refusal() {
+            Some(reason) => Err(Error::Auth { op, path, reason }),
+            None if is_held_here() => Ok(()),
+            None => Err(Error::Unavailable { op, path, cause: Cause::Outage(core.failures()) }),
+        },
     }
 }
 

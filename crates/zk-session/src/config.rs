@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::connect_string::ConnectString;
 use crate::error::{Error, Result};
 use crate::retry::RetryPolicy;
+use crate::sasl::Sasl;
 use crate::tls::TlsConfig;
 
 /// The settings of a session, for [`Session::connect`](crate::Session::connect). A connect string
@@ -32,6 +33,7 @@ pub struct Config {
     pub(crate) session_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
+    pub(crate) sasl: Option<Sasl>,
     pub(crate) tls: Option<TlsConfig>,
     pub(crate) retry_policy: RetryPolicy,
     pub(crate) server_tick: Option<Duration>,
@@ -52,6 +54,7 @@ impl Config {
             session_timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(10),
             auth: Vec::new(),
+            sasl: None,
             tls: None,
             retry_policy: RetryPolicy::default(),
             server_tick: None,
@@ -81,6 +84,40 @@ impl Config {
     /// `digest` without a colon are refused by `connect`.
     pub fn auth(mut self, scheme: impl Into<String>, credentials: impl Into<Vec<u8>>) -> Self {
         self.auth.push((scheme.into(), credentials.into()));
+        self
+    }
+
+    /// Logs in by SASL DIGEST-MD5, as this user, on every connection, before all other credentials.
+    /// The session then has the identity `sasl:user`, which ACLs may name, and which
+    /// [`Acl::CreatorAll`](crate::Acl::CreatorAll) includes. A later login by SASL replaces an
+    /// earlier one.
+    ///
+    /// The servers have the users in the section `Server` of their JAAS file, with ZooKeeper's
+    /// `DigestLoginModule`, and `authProvider.1=`
+    /// `org.apache.zookeeper.server.auth.SASLAuthenticationProvider` in their configuration.
+    /// (Versions after 3.9.5 also need `zookeeper.fips-mode=false`.) MD5 is weak, and the user's
+    /// name can be read on the way: take a long random password, and TLS where the network is not
+    /// trusted.
+    ///
+    /// The login is good only if the server proves that it knows the password too. So a server
+    /// that lets clients go on whose login has failed (`zookeeper.allowSaslFailedClients`) does not
+    /// let this session go on without its identity.
+    ///
+    /// # Errors
+    ///
+    /// None here. [`connect`](crate::Session::connect) says [`Error::Auth`] if the servers refuse
+    /// the user or the password; [`Error::Connect`], for a host that does not speak DIGEST-MD5.
+    #[cfg(feature = "sasl-digest-md5")]
+    pub fn sasl_digest_md5(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.sasl = Some(Sasl::DigestMd5 { user: user.into(), password: password.into() });
+        self
+    }
+
+    /// Logs in by SASL GSSAPI, that is, Kerberos 5, on every connection, before all other
+    /// credentials; see [`Gssapi`](crate::Gssapi). A later login by SASL replaces an earlier one.
+    #[cfg(feature = "sasl-gssapi")]
+    pub fn sasl_gssapi(mut self, gssapi: crate::Gssapi) -> Self {
+        self.sasl = Some(Sasl::Gssapi(gssapi));
         self
     }
 
@@ -216,6 +253,9 @@ impl Config {
                 );
             }
         }
+        if let Some(sasl) = &self.sasl {
+            sasl.check()?;
+        }
         if let Some(tls) = &self.tls {
             tls.check(&ensemble.hosts)?;
         }
@@ -250,6 +290,7 @@ impl fmt::Debug for Config {
             .field("session_timeout", &self.session_timeout)
             .field("connect_timeout", &self.connect_timeout)
             .field("auth", &schemes)
+            .field("sasl", &self.sasl.as_ref().map(|sasl| sasl.words().login))
             .field("tls", &self.tls.is_some())
             .field("retry_policy", &self.retry_policy)
             .field("server_tick", &self.server_tick)

@@ -20,6 +20,7 @@ use super::lease;
 use super::notifier::{LazyRegistration, WatchRegistry};
 use super::parents::Parents;
 use super::retry::Retry;
+use super::sasl::Sasl;
 use super::status::{SessionStats, SessionStatus};
 use super::tls::TlsConfig;
 use crate::clock::BootTime;
@@ -102,8 +103,8 @@ struct CoreState {
     generations: u64,
     /// When the current outage began; `None` while there is a connection.
     down_since: Option<Instant>,
-    /// The last session was lost because the server refused the credentials.
-    refused: bool,
+    /// Why the last session was lost, if the server refused its login.
+    refused: Option<String>,
     /// Why no connection can be tried: this machine gave no thread, or no descriptor.
     lacks: Option<String>,
     stats: SessionStats,
@@ -133,6 +134,7 @@ impl Core {
         let (alive, threads) = bounded(0);
         let (tell, observer) = observing.map(|of| (Arc::new(of.tell), of.run)).unzip();
         let requires_chroot = config.require_chroot && !ensemble.chroot.is_empty();
+        let config = Config { sasl: config.sasl.as_ref().map(Sasl::for_a_session), ..config };
         let core = Arc::new(Core {
             process,
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -147,7 +149,7 @@ impl Core {
                 closing: None,
                 generations: 0,
                 down_since: Some(Instant::now()),
-                refused: false,
+                refused: None,
                 lacks: None,
                 stats: SessionStats::default(),
                 subscribers: Subscribers::default(),
@@ -190,8 +192,8 @@ impl Core {
 
     /// Whether the session presents credentials, or a certificate, to the servers.
     pub fn has_credentials(&self) -> bool {
-        let Config { auth, tls, .. } = &self.config;
-        !auth.is_empty() || tls.as_ref().is_some_and(TlsConfig::has_certificate)
+        let Config { auth, sasl, tls, .. } = &self.config;
+        !auth.is_empty() || sasl.is_some() || tls.as_ref().is_some_and(TlsConfig::has_certificate)
     }
 
     /// The ensemble's hosts, sorted and in small letters, so that two spellings of a connect string
@@ -209,9 +211,9 @@ impl Core {
         full.strip_prefix(self.chroot()).filter(|rest| rest.starts_with('/')).unwrap_or(full)
     }
 
-    /// Whether the server has refused the credentials of the session.
-    pub fn is_refused(&self) -> bool {
-        self.state.lock().refused
+    /// Why the servers refuse the login of the session, if they do.
+    pub fn refusal(&self) -> Option<String> {
+        self.state.lock().refused.clone()
     }
 
     pub fn state(&self) -> SessionState {
@@ -305,7 +307,10 @@ impl Core {
                     (SessionState::Closed, _) => {
                         return Err(Error::Closed { op, path: path.into() });
                     }
-                    _ if state.refused => return Err(Error::Auth { op, path: path.into() }),
+                    _ if state.refused.is_some() => {
+                        let reason = state.refused.clone().unwrap_or_default();
+                        return Err(Error::Auth { op, path: path.into(), reason });
+                    }
                     _ => (None, Some(state.down_since.unwrap_or(now))),
                 }
             };
@@ -590,8 +595,9 @@ impl Core {
             SessionEvent::Lost(reason) => {
                 state.state = SessionState::Lost;
                 state.down_since.get_or_insert_with(Instant::now);
-                state.refused = *reason == LossReason::AuthFailed;
                 lost = state.current.take().map(|current| (*reason, current));
+                let refusal = lost.as_ref().map(|(_, current)| current.refusal());
+                state.refused = refusal.filter(|_| *reason == LossReason::AuthFailed);
             }
             SessionEvent::Closed => return None, // only `close` publishes this
         }
@@ -627,6 +633,7 @@ impl Core {
                 .max(MIN_ATTEMPT)
                 .min(config.connect_timeout / hosts.saturating_add(1)),
             auth: config.auth.clone(),
+            sasl: config.sasl.as_ref().map(Sasl::words),
             tick: config.server_tick,
             leader_serves: config.leader_serves,
             is_observed: self.tell.is_some(),
@@ -647,6 +654,7 @@ impl Core {
             hosts: self.ensemble.hosts.clone(),
             policy: config.retry_policy,
             tls: config.tls.clone(),
+            sasl: config.sasl.clone(),
         };
         let generation = Generation::start(number, settings, dialling, of_core, alive)
             .map_err(|e| format!("thread or poll for a connection ({e})"))?;
@@ -667,7 +675,7 @@ impl CoreState {
     fn up(&mut self) {
         self.state = SessionState::Connected;
         self.down_since = None;
-        self.refused = false;
+        self.refused = None;
     }
 }
 

@@ -32,13 +32,16 @@ pub enum Error {
         /// How long the library tried.
         waited: Duration,
     },
-    /// The server refused the credentials given with
-    /// [`Config::auth`](crate::Config::auth).
+    /// A server refused the login of the session: the credentials of
+    /// [`Config::auth`](crate::Config::auth), or the login by SASL; or it serves only sessions that
+    /// log in, and this one did not.
     Auth {
         /// The operation that failed.
         op: &'static str,
         /// The node; empty if the server refused the session itself.
         path: String,
+        /// The scheme or the mechanism, what the server said, and what to check.
+        reason: String,
     },
     /// The node's ACL does not allow this operation to the session.
     NoAuth {
@@ -194,7 +197,7 @@ pub enum LossReason {
     LeaseExpired,
     /// The server expired the session, and deleted its nodes.
     SessionExpired,
-    /// The server refused the session's credentials.
+    /// The server refused the session's login: its credentials, or its login by SASL.
     AuthFailed,
     /// The session was closed on our side.
     SessionClosed,
@@ -222,7 +225,7 @@ impl Error {
     /// | [`InvalidPath`](Self::InvalidPath) | no | correct the path |
     /// | [`InvalidConfig`](Self::InvalidConfig) | no | correct the setting |
     /// | [`Connect`](Self::Connect) | yes | try again after a pause; look at the hosts' reasons |
-    /// | [`Auth`](Self::Auth) | no | correct the credentials |
+    /// | [`Auth`](Self::Auth) | no | correct the login; its `reason` says what to check |
     /// | [`NoAuth`](Self::NoAuth) | no | let the ACL give the permission, or correct the credentials |
     /// | [`NoNode`](Self::NoNode) | no | make the node or, for a create, its parent |
     /// | [`NodeExists`](Self::NodeExists) | no | take another name, or change the node that is there |
@@ -316,7 +319,7 @@ impl fmt::Display for LossReason {
         f.write_str(match self {
             LossReason::LeaseExpired => "its lease ran out: it could not be renewed in time",
             LossReason::SessionExpired => "the server expired the session",
-            LossReason::AuthFailed => "the server refused the session's credentials",
+            LossReason::AuthFailed => "the server refused the session's login",
             LossReason::SessionClosed => "the session was closed",
             LossReason::NodeDeleted => "its node is gone (deleted by hand, or its session expired)",
             LossReason::HeldTooLong => "it was held for longer than its max_hold",
@@ -371,11 +374,7 @@ impl fmt::Display for Error {
                     Hosts(hosts)
                 )
             }
-            Error::Auth { op, path } => write!(
-                f,
-                "{}: the server refused the session's credentials; check the scheme and the credentials given to auth()",
-                At(op, path)
-            ),
+            Error::Auth { op, path, reason } => write!(f, "{}: {reason}", At(op, path)),
             Error::NoAuth { op, path, permission } => {
                 let of = match *permission {
                     "CREATE" => "this node, or of one above it,",
@@ -476,7 +475,7 @@ mod tests {
             Error::InvalidPath { path: path.clone(), rule: "a rule" },
             Error::InvalidConfig { what: "setting", reason: reason.clone() },
             Error::Connect { hosts: Vec::new(), waited: Duration::ZERO },
-            Error::Auth { op, path: path.clone() },
+            Error::Auth { op, path: path.clone(), reason: "the server refused it".into() },
             Error::NoAuth { op, path: path.clone(), permission: "CREATE" },
             Error::NoNode { op, path: path.clone() },
             Error::NodeExists { op, path: path.clone() },

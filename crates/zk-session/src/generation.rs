@@ -71,6 +71,8 @@ pub struct Generation {
     /// Where the news for a client of another kind goes.
     pub(super) raw: RawHook,
     callbacks: Callbacks,
+    /// Why the servers have refused the login, if that has ended the session.
+    refusal: OnceLock<String>,
     /// Nodes that are marked as lost, and whose holders the event loop must notify.
     lost: Mutex<Vec<Arc<LeasedNode>>>,
 }
@@ -119,6 +121,7 @@ impl Generation {
                 supervisor_looks: SharedTime::default(),
                 raw: RawHook::default(),
                 callbacks: Callbacks::default(),
+                refusal: OnceLock::new(),
                 lost: Mutex::default(),
             }
         })
@@ -126,6 +129,11 @@ impl Generation {
 
     pub fn session_id(&self) -> Option<i64> {
         self.session_id.get().copied()
+    }
+
+    /// Why the servers refuse the login.
+    pub(super) fn refusal(&self) -> String {
+        self.refusal.get().cloned().unwrap_or_default()
     }
 
     /// The negotiated session timeout; zero as long as there is no session.

@@ -43,6 +43,7 @@ mod process;
 mod raw;
 mod requests;
 mod retry;
+mod sasl;
 mod session;
 mod sight;
 #[allow(missing_docs)]
@@ -72,6 +73,8 @@ pub use machine::Watched;
 pub use machine::codec::{CreateMode, Node};
 pub use requests::{Created, Op, OpOutcome, Requests};
 pub use retry::RetryPolicy;
+#[cfg(feature = "sasl-gssapi")]
+pub use sasl::Gssapi;
 pub use session::Session;
 pub use sight::event::WatchEvent;
 pub use status::{SessionStats, SessionStatus};

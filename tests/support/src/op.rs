@@ -14,6 +14,8 @@ pub enum OpKind {
     Sync,
     Ping,
     Auth,
+    /// A token of a login by SASL; it stands for the path.
+    Sasl,
     CloseSession,
     Other,
 }
@@ -30,6 +32,7 @@ impl OpKind {
             9 => OpKind::Sync,
             11 => OpKind::Ping,
             100 => OpKind::Auth,
+            102 => OpKind::Sasl,
             -11 => OpKind::CloseSession,
             _ => OpKind::Other,
         }
@@ -80,7 +83,7 @@ impl Request {
         let mut body = Reader(body);
         let (xid, opcode) = (body.i32()?, body.i32()?);
         let path = match opcode {
-            1..=9 | 12 | 15 | 19 | 21 => body.string(),
+            1..=9 | 12 | 15 | 19 | 21 | 102 => body.string(),
             _ => None,
         };
         Some((xid, Request { kind: OpKind::of(opcode), opcode, path }))

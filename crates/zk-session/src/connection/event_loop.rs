@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::dial::{DialStep, Dialer, Resolved, Target, resolve};
+use super::sasl::Login;
 use super::{CHUNK, Connection, Owner, SERVER, TlsStream, is_light};
 use crate::clock::BootTime;
 use crate::connect_string::Host;
@@ -18,6 +19,7 @@ use crate::error::LossReason;
 use crate::logging::contained;
 use crate::machine::{MachineConfig, Output};
 use crate::retry::RetryPolicy;
+use crate::sasl::Sasl;
 use crate::tls::TlsConfig;
 use crate::world::{
     Events, HashSet, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, socket, spawn_own,
@@ -34,6 +36,7 @@ pub(crate) struct Dialling {
     pub(crate) hosts: Vec<Host>,
     pub(crate) policy: RetryPolicy,
     pub(crate) tls: Option<TlsConfig>,
+    pub(crate) sasl: Option<Sasl>,
 }
 
 pub(crate) struct EventLoop {
@@ -41,6 +44,7 @@ pub(crate) struct EventLoop {
     owner: Arc<dyn Owner>,
     dialer: Dialer,
     tls: Option<TlsConfig>,
+    sasl: Option<Sasl>,
     server: Option<ServerConnection>,
     /// The results of name lookups. Each lookup runs on a thread of its own, because the resolver
     /// blocks.
@@ -66,6 +70,8 @@ struct ServerConnection {
     is_connected: bool,
     /// TLS, until the handshake is over.
     tls: Option<Box<TlsStream>>,
+    /// The login by SASL on this connection, once it has begun.
+    login: Option<Login>,
     /// The epoch when this socket was dialled. Once this connection carries the session, the
     /// machine's epoch is larger.
     epoch_before: u64,
@@ -104,6 +110,7 @@ impl EventLoop {
             owner: owner.clone(),
             dialer: Dialer::new(dialling.hosts, dialling.policy, BootTime::now()),
             tls: dialling.tls,
+            sasl: dialling.sasl,
             server: None,
             resolutions: unbounded(),
             refusals: Refusals::default(),
@@ -136,6 +143,7 @@ impl EventLoop {
             while let Ok(found) = self.resolutions.1.try_recv() {
                 self.resolved(found);
             }
+            self.log_in_later();
             for event in &events {
                 if event.token() == SERVER {
                     self.server_event(event.is_read_closed() || event.is_error());
@@ -265,10 +273,36 @@ impl EventLoop {
                     // A closing session has little time left.
                     Output::Lost(_) => self.dialer.skip_pause(BootTime::now()),
                     Output::Attached { .. } => connection.failures.lock().clear(),
+                    Output::Sasl(token) => {
+                        self.log_in(token);
+                        continue;
+                    }
                     _ => {}
                 }
                 connection.carry_out(output, &*owner);
             }
+        }
+    }
+
+    /// Has the mechanism make the next step of the login by SASL: the first, or the answer to this
+    /// token of the server.
+    fn log_in(&mut self, token: Option<Vec<u8>>) {
+        let (Some(server), Some(sasl)) = (&mut self.server, &self.sasl) else { return };
+        let owner = &self.owner;
+        let login = server.login.get_or_insert_with(|| {
+            let waking = owner.clone();
+            Login::new(sasl, &server.host, move || waking.connection().wake())
+        });
+        if let Some(step) = login.step(token) {
+            owner.connection().with(|machine, now| machine.sasl(step, now));
+        }
+    }
+
+    /// Passes on the step that a mechanism has made which waits for others.
+    fn log_in_later(&mut self) {
+        let login = self.server.as_mut().and_then(|server| server.login.as_mut());
+        if let Some(step) = login.and_then(Login::made_later) {
+            self.owner.connection().with(|machine, now| machine.sasl(step, now));
         }
     }
 
@@ -432,6 +466,7 @@ impl EventLoop {
                     since: now,
                     is_connected: false,
                     tls,
+                    login: None,
                     epoch_before,
                 });
             }

@@ -13,8 +13,11 @@
 mod callers;
 mod dial;
 mod event_loop;
+#[cfg(feature = "sasl-gssapi")]
+mod gssapi;
 #[cfg(unix)]
 mod reader;
+mod sasl;
 #[cfg(feature = "tls")]
 mod tls;
 

@@ -236,7 +236,7 @@ mod tests {
     fn connect(server: &TestServer) -> Arc<Alone> {
         let config = MachineConfig::new(Duration::from_secs(30), "/no-op/none".into());
         let hosts = ConnectString::parse(&server.connect_string()).unwrap().hosts;
-        let dialling = Dialling { hosts, policy: RetryPolicy::default(), tls: None };
+        let dialling = Dialling { hosts, policy: RetryPolicy::default(), tls: None, sasl: None };
         let (alive, _) = crate::world::bounded(0);
         EventLoop::start("zkm-loop-test".into(), config, dialling, alive, Alone).unwrap()
     }

@@ -48,6 +48,7 @@ impl Owner for Generation {
                     _ => SessionEvent::Reconnected,
                 });
             }
+            Output::Refused(reason) => drop(self.refusal.set(reason)),
             Output::Suspended => {
                 #[cfg(zk_sim)]
                 self.show_connection(None);
@@ -107,8 +108,8 @@ impl Owner for Generation {
                 log::Level::Info => info!("{text}"),
                 log::Level::Debug | log::Level::Trace => debug!("{text}"),
             },
-            // The connection has passed these on to their callers.
-            Output::Answered(..) | Output::Done(..) | Output::Closed(_) => {}
+            // The connection has passed these on to their callers, and to the mechanism of SASL.
+            Output::Answered(..) | Output::Done(..) | Output::Closed(_) | Output::Sasl(_) => {}
         }
     }
 

@@ -538,7 +538,7 @@ fn the_epoch_of_a_connection_is_known_before_the_connection_is_reported() {
         report: Box::new(report),
         wake_supervisor: Box::new(|| ()),
     };
-    let dialling = Dialling { hosts, policy: RetryPolicy::default(), tls: None };
+    let dialling = Dialling { hosts, policy: RetryPolicy::default(), tls: None, sasl: None };
     let (alive, _ended) = bounded(0);
     let generation = Generation::start(1, config, dialling, of_core, alive).unwrap();
     made.set(Arc::downgrade(&generation)).unwrap();

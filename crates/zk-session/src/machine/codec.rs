@@ -201,7 +201,8 @@ pub enum CallError {
     ConnectionLoss,
     /// The session is lost.
     Expired,
-    AuthFailed,
+    /// The session is lost because the servers refuse its login, for this reason.
+    AuthFailed(String),
     /// An ACL does not give this permission, which the request needs.
     NoAuth(&'static str),
     Deadline,
@@ -221,7 +222,9 @@ impl CallError {
             err::NO_CHILDREN_FOR_EPHEMERALS => CallError::NoChildrenForEphemerals,
             err::CONNECTION_LOSS | err::SESSION_MOVED => CallError::ConnectionLoss,
             err::SESSION_EXPIRED => CallError::Expired,
-            err::AUTH_FAILED => CallError::AuthFailed,
+            err::AUTH_FAILED => {
+                CallError::AuthFailed("the server refused the session's login".to_owned())
+            }
             err::NO_AUTH => CallError::NoAuth(permission(op)),
             err::TOO_LONG => CallError::Other(ANSWER_TOO_LONG.to_owned()),
             code => CallError::Other(err::name(code)),
@@ -254,7 +257,7 @@ pub fn error(op: &'static str, path: String, e: CallError) -> Error {
         CallError::Deadline => unavailable(Cause::Deadline),
         CallError::Cancelled => Error::Cancelled { path },
         CallError::NoAuth(permission) => Error::NoAuth { op, path, permission },
-        CallError::AuthFailed => Error::Auth { op, path },
+        CallError::AuthFailed(reason) => Error::Auth { op, path, reason },
         CallError::NoNode => Error::NoNode { op, path },
         CallError::NodeExists => Error::NodeExists { op, path },
         CallError::NotEmpty => Error::NotEmpty { op, path },

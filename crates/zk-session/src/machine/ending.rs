@@ -28,6 +28,7 @@ impl Machine {
             reason,
             until,
             is_close_sent: false,
+            is_login_refused: false,
             server_knows: false,
             is_awaited: false,
         });
@@ -45,8 +46,8 @@ impl Machine {
             // locks: by then no guard of ours may be valid.
             (_, Phase::Up | Phase::Auth(..)) => {}
             // A session was or may be made. The next connection, or the one that is being made,
-            // closes it.
-            (_, Phase::Handshake(_)) => {}
+            // closes it, once it has logged in.
+            (_, Phase::Handshake(_) | Phase::Sasl(..)) => {}
             (_, Phase::Down) if self.session.is_some() => {}
             _ => self.over(true),
         }

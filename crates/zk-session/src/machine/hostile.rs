@@ -172,6 +172,9 @@ impl HostileWorld {
         let auth: &[(&str, &str)] =
             if script.flag() { &[("digest", "u:p"), ("ip", "")] } else { &[] };
         let mut rig = Rig::new(auth);
+        if script.flag() {
+            rig.machine.config.sasl = Some(SaslWords { login: "SASL".into(), advice: "" });
+        }
         rig.machine.config.tick = script.pick(&[None, Some(T / 12), Some(T / 2)]);
         HostileWorld::of(rig)
     }
@@ -294,6 +297,16 @@ impl HostileWorld {
             32 if script.byte() > 200 => self.close(),
             33 | 34 => self.watch(script),
             35 => self.end_watch(script),
+            36..=39 => {
+                // The mechanism makes a step, asked or not.
+                let step = match script.byte() % 6 {
+                    0..=2 => SaslStep::Send(script.piece().to_vec()),
+                    3 => SaslStep::Done,
+                    4 => SaslStep::Failed("no ticket".into()),
+                    _ => SaslStep::Refused("not proven".into()),
+                };
+                self.rig.with(|machine, now| machine.sasl(step, now));
+            }
             _ => self.tick(),
         }
         if !stays && !self.said.is_empty() {
@@ -782,7 +795,7 @@ impl HostileWorld {
             assert_eq!(Some(session.id), self.session, "another session");
             assert_eq!(session.timeout, self.timeout);
         }
-        if matches!(m.phase, Phase::Auth(..) | Phase::Up) {
+        if matches!(m.phase, Phase::Sasl(..) | Phase::Auth(..) | Phase::Up) {
             let line = self.connections.last().expect("a connection");
             assert_eq!(line.session_id, self.session, "up without its session");
             assert!(line.session_id.is_some());
@@ -885,7 +898,7 @@ impl HostileWorld {
                 }
                 (Ok(reply), answer) => panic!("{part:?}: {reply:?} for {answer:?}"),
                 (
-                    Err(CallError::ConnectionLoss | CallError::Expired | CallError::AuthFailed),
+                    Err(CallError::ConnectionLoss | CallError::Expired | CallError::AuthFailed(_)),
                     _,
                 ) => {}
                 (Err(e), Some((code, _))) => {
@@ -941,7 +954,7 @@ impl HostileWorld {
 }
 
 /// Codes of answers; success is the most frequent.
-const CODES: [i32; 16] = [
+const CODES: [i32; 17] = [
     err::OK,
     err::OK,
     err::OK,
@@ -958,6 +971,7 @@ const CODES: [i32; 16] = [
     err::TOO_LONG,
     -127,
     err::AUTH_FAILED,
+    err::REQUIRES_AUTH,
 ];
 
 /// The right answer to a request.

@@ -15,6 +15,7 @@ mod ending;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
 mod late;
+mod login;
 mod looks;
 mod removal;
 mod requests;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use background::Task;
+pub(crate) use login::{SaslStep, SaslWords};
 pub use looks::Watched;
 pub use removal::Removal;
 pub use requests::{Answers, Batch};
@@ -57,6 +59,8 @@ pub(crate) struct MachineConfig {
     /// The longest time that one host may take to connect, and then to answer the connect request.
     pub(crate) attempt: Duration,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
+    /// Each connection begins with a login by SASL, which the owner's mechanism makes.
+    pub(crate) sasl: Option<SaslWords>,
     /// The servers' tick, if the application states it.
     pub(crate) tick: Option<Duration>,
     /// A server to which the session connects may lead. If none does, writes of other clients renew
@@ -77,6 +81,7 @@ impl MachineConfig {
             timeout,
             attempt: timeout / 6,
             auth: Vec::new(),
+            sasl: None,
             tick: None,
             leader_serves: true,
             is_observed: false,
@@ -124,6 +129,11 @@ pub(crate) enum Output {
         epoch: u64,
         is_first: bool,
     },
+    /// The next step of the login by SASL is needed, and [`Machine::sasl`] takes it: the first, or
+    /// the answer to this token of the server.
+    Sasl(Option<Vec<u8>>),
+    /// No server will let the session in, for this reason; `Lost` follows.
+    Refused(String),
     /// The connection is lost.
     Suspended,
     /// The session is lost. No `Done` follows: who still waits for one waits in vain.
@@ -181,6 +191,8 @@ pub(crate) struct Machine {
     phase: Phase,
     session: Option<Session>,
     ending: Option<Ending>,
+    /// Why the servers refuse the login, if that has ended the session.
+    refusal: Option<String>,
     /// Counts the connections that have carried the session. A watch lives only on its own
     /// connection.
     epoch: u64,
@@ -236,6 +248,9 @@ enum Phase {
     Down,
     /// The connect request is sent.
     Handshake(BootTime),
+    /// The login by SASL goes on since this time. With an xid: the answer to our token is missing.
+    /// Without: the owner's mechanism makes the next token.
+    Sasl(BootTime, Option<i32>),
     /// The credentials are sent, and this many answers to them are missing.
     Auth(BootTime, usize),
     Up,
@@ -248,6 +263,8 @@ struct Ending {
     until: BootTime,
     /// The close request was sent, on this connection or an earlier one.
     is_close_sent: bool,
+    /// A server has refused the login of the session.
+    is_login_refused: bool,
     /// The server has ended the session.
     server_knows: bool,
     /// The owner has called `close`, and hears of the end.
@@ -334,6 +351,7 @@ impl Machine {
             phase: Phase::Down,
             session: None,
             ending: None,
+            refusal: None,
             epoch: 0,
             zxid: 0,
             next_xid: 1,

@@ -111,7 +111,7 @@ impl Machine {
     pub(crate) fn submit(&mut self, batch: Batch, now: BootTime) -> Result<u64, CallError> {
         self.resume_after_silence(self.timeout() / 3, now);
         if let Some(ending) = &self.ending {
-            return Err(CallError::of(op::CLOSE, code_of(ending.reason)));
+            return Err(self.call_error(op::CLOSE, code_of(ending.reason)));
         }
         let number = self.new_number();
         self.batches.insert(number, SubmittedBatch { batch, submitted_at: now, is_sent: false });
@@ -198,12 +198,13 @@ impl Machine {
         body: &[u8],
         now: BootTime,
     ) -> Result<(), Malformed> {
+        let failed = (header.err != err::OK).then(|| self.call_error(op, header.err));
         let Some(SubmittedBatch { batch, is_sent, .. }) = self.batches.get_mut(&number) else {
             return Ok(());
         };
-        let answer = match header.err {
-            err::OK => Ok(codec::decode(op, body)?),
-            code => Err(CallError::of(op, code)),
+        let answer = match failed {
+            None => Ok(codec::decode(op, body)?),
+            Some(e) => Err(e),
         };
         let Some(part) = batch.requests.get_mut(part) else { return Ok(()) };
         if let Some(removal) = &part.removal {

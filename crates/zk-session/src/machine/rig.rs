@@ -38,6 +38,10 @@ pub(super) struct Rig {
     /// What the looks at nodes have shown, and those at folders.
     pub(super) looked: Vec<(u64, Result<Option<Stat>, i32>)>,
     pub(super) folders: Vec<(u64, Option<Vec<String>>)>,
+    /// The tokens of the server for the mechanism of SASL, from the first, empty one.
+    pub(super) sasl: Vec<Option<Vec<u8>>>,
+    /// Why the server has refused the login.
+    pub(super) refusals: Vec<String>,
     /// The lines for the log.
     pub(super) logged: Vec<String>,
     /// The data that watches of held nodes have read.
@@ -74,6 +78,8 @@ impl Rig {
             watch_events: Vec::new(),
             looked: Vec::new(),
             folders: Vec::new(),
+            sasl: Vec::new(),
+            refusals: Vec::new(),
             logged: Vec::new(),
             read: Arc::default(),
             server_in: Frames::default(),
@@ -177,6 +183,8 @@ impl Rig {
                     _ => SessionEvent::Reconnected,
                 });
             }
+            Output::Sasl(token) => self.sasl.push(token),
+            Output::Refused(reason) => self.refusals.push(reason),
             Output::Suspended => self.events.push(SessionEvent::Suspended),
             Output::Lost(reason) => {
                 self.outcomes.clear();
@@ -235,8 +243,11 @@ impl Rig {
         let batch = Batch::raw(self.client, op, &body);
         // The listener for raw requests, which is told of the end, answers such a request itself.
         if let Err(e) = self.with(|m, now| m.submit(batch, now)) {
-            let code =
-                if e == CallError::AuthFailed { err::AUTH_FAILED } else { err::SESSION_EXPIRED };
+            let code = if matches!(e, CallError::AuthFailed(_)) {
+                err::AUTH_FAILED
+            } else {
+                err::SESSION_EXPIRED
+            };
             self.client_answers.push((self.client, code));
         }
         self.client

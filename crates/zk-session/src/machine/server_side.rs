@@ -84,6 +84,11 @@ impl Machine {
             _ => {}
         }
         self.zxid = self.zxid.max(header.zxid);
+        if let Phase::Sasl(since, Some(xid)) = self.phase {
+            if header.xid == xid {
+                return self.sasl_answered(since, header.err, body, now);
+            }
+        }
         let at = self
             .outstanding
             .iter()
@@ -125,6 +130,10 @@ impl Machine {
         }
         if header.err == err::SESSION_MOVED {
             self.disconnect("the session has moved to another connection".into(), now);
+            return Ok(());
+        }
+        if header.err == err::REQUIRES_AUTH {
+            self.login_missing(now);
             return Ok(());
         }
         match request.sent_for {
@@ -213,31 +222,8 @@ impl Machine {
         }
         self.last_ordered = sent;
         self.heard.attached(self.lag(), self.timeout(), sent, now);
-        // A close needs no credentials.
-        if self.is_ending() {
-            self.send_close(now);
-            return Ok(());
-        }
-        self.send_credentials(now);
-        self.phase = Phase::Auth(now, self.config.auth.len());
-        self.up_if_authenticated(now);
+        self.log_in(now);
         Ok(())
-    }
-
-    /// The credentials are sent first: the server handles them in order with the requests that
-    /// follow.
-    fn send_credentials(&mut self, now: BootTime) {
-        for (scheme, credentials) in &self.config.auth {
-            let frame = Writer::request(xid::AUTH, op::AUTH)
-                .i32(0)
-                .buffer(scheme.as_bytes())
-                .buffer(credentials)
-                .frame();
-            self.to_server.extend(frame);
-        }
-        if !self.config.auth.is_empty() {
-            self.last_sent = now;
-        }
     }
 
     /// Warns if the servers' tick as the application states it does not fit the timeout that the
@@ -263,39 +249,6 @@ impl Machine {
         }
     }
 
-    pub(super) fn auth_answered(&mut self, code: i32, now: BootTime) -> Result<(), Malformed> {
-        if self.is_ending() {
-            return Ok(());
-        }
-        let Phase::Auth(since, left) = self.phase else {
-            return Err(Malformed("an answer to credentials that were not sent"));
-        };
-        if code != err::OK {
-            self.phase = Phase::Up; // the server still reads, so the session can be closed
-            self.end(LossReason::AuthFailed, now);
-            self.outputs.push_back(Output::warn(format!(
-                "the server refused our credentials (ZooKeeper error {code})"
-            )));
-            return Ok(());
-        }
-        self.phase = Phase::Auth(since, left.saturating_sub(1));
-        self.up_if_authenticated(now);
-        Ok(())
-    }
-
-    pub(super) fn up_if_authenticated(&mut self, now: BootTime) {
-        if !matches!(self.phase, Phase::Auth(_, 0)) {
-            return;
-        }
-        self.phase = Phase::Up;
-        self.up_since = now;
-        self.epoch += 1;
-        self.looks_attached();
-        self.outputs.push_back(Output::Attached { epoch: self.epoch, is_first: self.epoch == 1 });
-        // The `tick` that follows decides what is sent first on this connection.
-        self.is_new = true;
-    }
-
     /// Our session was presented to the server, which has not answered yet.
     pub(crate) fn is_presented(&self) -> bool {
         matches!(self.phase, Phase::Handshake(_)) && self.session.is_some()
@@ -315,6 +268,10 @@ impl Machine {
                     "{end} right behind our connect request: has it no quorum, or does it want TLS on this port (the builder's tls())?"
                 )
             }
+            Phase::Sasl(..) => match &self.config.sasl {
+                Some(words) => format!("{end} during {}; {}", words.login, words.advice),
+                None => end,
+            },
             _ => end,
         }
     }
@@ -323,7 +280,7 @@ impl Machine {
     /// has lasted long enough, the session is given up.
     pub(crate) fn refused_by_all(&mut self, since: BootTime, now: BootTime) {
         let lasted = now.since(since);
-        let is_resumed = matches!(self.phase, Phase::Auth(..) | Phase::Up);
+        let is_resumed = matches!(self.phase, Phase::Sasl(..) | Phase::Auth(..) | Phase::Up);
         if is_resumed
             || self.is_ending()
             || self.config.after_data_loss.is_none_or(|after| lasted < after)

@@ -18,6 +18,7 @@ use self::background::{THROTTLED, sweep};
 mod background;
 mod batches;
 mod ending;
+mod login;
 mod long_answer;
 mod looks;
 mod model;

@@ -20,12 +20,10 @@ impl Machine {
         }
         match self.phase {
             Phase::Over => return None,
-            Phase::Handshake(since) | Phase::Auth(since, _) if now >= since + self.attempt() => {
-                let waited = self.attempt().as_millis();
-                self.disconnect(
-                    format!("accepted the connection, but gave no session within {waited} ms"),
-                    now,
-                );
+            Phase::Handshake(since) | Phase::Sasl(since, _) | Phase::Auth(since, _)
+                if now >= since + self.attempt() =>
+            {
+                self.disconnect(self.why_not_up(), now);
             }
             Phase::Up => self.tick_up(lease, now),
             _ => {}
@@ -331,7 +329,9 @@ impl Machine {
 
     fn next_time(&self, lease: LeaseStatus, now: BootTime) -> Option<BootTime> {
         let phase = match self.phase {
-            Phase::Handshake(since) | Phase::Auth(since, _) => Some(since + self.attempt()),
+            Phase::Handshake(since) | Phase::Sasl(since, _) | Phase::Auth(since, _) => {
+                Some(since + self.attempt())
+            }
             Phase::Up if self.is_ending() => self.overdue_at(),
             Phase::Up => {
                 // A hold that is granted meanwhile wants more upkeep. So `tick` runs every T/16, to

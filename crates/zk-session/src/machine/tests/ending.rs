@@ -183,15 +183,37 @@ fn refused_credentials_are_not_sent_again_to_close_the_session() {
     rig.only_request(op::CLOSE, "");
 }
 
+/// A server that enforces a scheme refuses the close of a session that has not logged in.
 #[test]
-fn a_close_needs_no_credentials() {
+fn a_session_that_is_closed_in_an_outage_presents_its_credentials_before_it_closes_itself() {
     let mut rig = Rig::new(&[("digest", "a:b")]);
     rig.attach(7);
     rig.reply(xid::AUTH, err::OK, &[]);
     rig.drop_connection();
-    rig.close();
+    let server_knows = rig.close();
     rig.attach(7);
-    rig.only_request(op::CLOSE, "");
+    let xids = rig.only_requests(&[(op::AUTH, ""), (op::CLOSE, "")]);
+    rig.reply(xid::AUTH, err::OK, &[]);
+    rig.reply(xids[1], err::OK, &[]);
+    assert_eq!(server_knows.try_recv(), Ok(true));
+}
+
+/// Somebody has changed the password during the outage. A server that enforces no login takes the
+/// close without one.
+#[test]
+fn a_session_whose_credentials_are_refused_while_it_closes_is_closed_without_them() {
+    let mut rig = Rig::new(&[("digest", "a:b")]);
+    rig.attach(7);
+    rig.reply(xid::AUTH, err::OK, &[]);
+    rig.drop_connection();
+    let server_knows = rig.close();
+    rig.attach(7);
+    rig.sent();
+    rig.reply(xid::AUTH, err::AUTH_FAILED, &[]);
+    rig.attach(7);
+    let xid = rig.only_request(op::CLOSE, "");
+    rig.reply(xid, err::OK, &[]);
+    assert_eq!(server_knows.try_recv(), Ok(true));
 }
 
 #[test]

@@ -1,0 +1,217 @@
+//! The login on a new connection: by SASL, if the session has that, then with the credentials of
+//! other schemes. Only then does the connection carry the session.
+//!
+//! SASL takes several steps, and each waits for the other side. The machine knows no mechanism: it
+//! hands each token of the server to its owner ([`Output::Sasl`]), which answers with
+//! [`Machine::sasl`], at once or later. All other credentials are sent in one flight: the server
+//! handles them in order with the requests that follow.
+//!
+//! A server that enforces a login (`enforce.auth.enabled`, `sessionRequireClientSASLAuth`) refuses
+//! any other request before it, the close of the session included
+//! (`ZooKeeperServer.processPacket`). So a session that ends logs in too before it closes itself.
+
+use super::*;
+use crate::machine::codec::CallError;
+use zk_wire::record::Reader;
+
+/// What the log and errors say of the session's login by SASL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SaslWords {
+    /// The mechanism, and as whom: `SASL DIGEST-MD5 as "alice"`.
+    pub(crate) login: String,
+    /// What to check if a server refuses it.
+    pub(crate) advice: &'static str,
+}
+
+/// What the owner's mechanism makes of the server's token.
+#[derive(Debug, PartialEq, Eq)]
+// Which of them there are depends on the features.
+#[cfg_attr(not(feature = "sasl-digest-md5"), allow(dead_code))]
+pub(crate) enum SaslStep {
+    /// This is the answer.
+    Send(Vec<u8>),
+    /// The login is over. The server has nothing more to say.
+    Done,
+    /// It cannot go on now, for this reason: the connection is given up, and the next host is
+    /// tried.
+    Failed(String),
+    /// The server is not to be trusted, or does not take this login, for this reason: no other try
+    /// would help.
+    Refused(String),
+}
+
+impl Machine {
+    /// The server has taken the session up.
+    pub(super) fn log_in(&mut self, now: BootTime) {
+        if self.ending.as_ref().is_some_and(|ending| ending.is_login_refused) {
+            self.send_close(now); // a login would be refused again
+        } else if self.config.sasl.is_some() {
+            self.phase = Phase::Sasl(now, None);
+            self.outputs.push_back(Output::Sasl(None));
+        } else {
+            self.present_credentials(now);
+        }
+    }
+
+    /// Takes the answer of the owner's mechanism to the last [`Output::Sasl`] of this connection.
+    pub(crate) fn sasl(&mut self, step: SaslStep, now: BootTime) {
+        let Phase::Sasl(since, None) = self.phase else { return };
+        match step {
+            SaslStep::Send(token) => {
+                let xid = self.new_xid();
+                self.to_server.extend(Writer::request(xid, op::SASL).buffer(&token).frame());
+                self.last_sent = now;
+                self.phase = Phase::Sasl(since, Some(xid));
+            }
+            SaslStep::Done => self.present_credentials(now),
+            SaslStep::Failed(reason) => self.disconnect(reason, now),
+            SaslStep::Refused(reason) => self.refused(reason, now),
+        }
+    }
+
+    /// Takes the server's answer to a token.
+    pub(super) fn sasl_answered(
+        &mut self,
+        since: BootTime,
+        code: i32,
+        body: &[u8],
+        now: BootTime,
+    ) -> Result<(), Malformed> {
+        match code {
+            err::OK => {
+                let token = Reader::new(body).buffer()?.to_vec();
+                self.phase = Phase::Sasl(since, None);
+                self.outputs.push_back(Output::Sasl(Some(token)));
+            }
+            err::AUTH_FAILED | err::REQUIRES_AUTH => {
+                let (login, advice) = match &self.config.sasl {
+                    Some(words) => (words.login.as_str(), words.advice),
+                    None => ("SASL", ""),
+                };
+                let name = err::name(code);
+                self.refused(format!("the server refused {login} ({name}); {advice}"), now);
+            }
+            code => {
+                let name = err::name(code);
+                self.disconnect(format!("answered the login by SASL with {name}"), now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the credentials of the other schemes. A session that ends is closed behind them.
+    fn present_credentials(&mut self, now: BootTime) {
+        for (scheme, credentials) in &self.config.auth {
+            let frame = Writer::request(xid::AUTH, op::AUTH)
+                .i32(0)
+                .buffer(scheme.as_bytes())
+                .buffer(credentials)
+                .frame();
+            self.to_server.extend(frame);
+        }
+        if !self.config.auth.is_empty() {
+            self.last_sent = now;
+        }
+        if self.is_ending() {
+            self.send_close(now);
+            return;
+        }
+        self.phase = Phase::Auth(now, self.config.auth.len());
+        self.up_if_authenticated(now);
+    }
+
+    pub(super) fn auth_answered(&mut self, code: i32, now: BootTime) -> Result<(), Malformed> {
+        let (since, left) = match self.phase {
+            Phase::Auth(since, left) => (since, left),
+            _ if self.is_ending() && code == err::OK => return Ok(()),
+            _ if self.is_ending() => (now, 0),
+            _ => return Err(Malformed("an answer to credentials that were not sent")),
+        };
+        if code != err::OK {
+            let first_left = self.config.auth.len().saturating_sub(left);
+            let scheme = self.config.auth.get(first_left).map_or("", |(scheme, _)| scheme);
+            let reason = format!(
+                "the server refused the credentials of the scheme {scheme} ({}); check them, and whether the servers have that scheme",
+                err::name(code)
+            );
+            self.refused(reason, now);
+            return Ok(());
+        }
+        self.phase = Phase::Auth(since, left.saturating_sub(1));
+        self.up_if_authenticated(now);
+        Ok(())
+    }
+
+    /// The server has refused a request because this connection has not logged in as it enforces.
+    pub(super) fn login_missing(&mut self, now: BootTime) {
+        if self.is_ending() {
+            self.over(false); // nor does it take the close
+            return;
+        }
+        let name = err::name(err::REQUIRES_AUTH);
+        let reason = match &self.config.sasl {
+            None => format!(
+                "the server serves only sessions that log in ({name}); give the session a login by SASL, or credentials of a scheme that the server enforces (enforce.auth.schemes)"
+            ),
+            Some(words) => format!(
+                "the server took {}, and still serves only sessions that log in otherwise ({name}); give the session credentials of a scheme that the server enforces (enforce.auth.schemes)",
+                words.login
+            ),
+        };
+        self.refused(reason, now);
+    }
+
+    /// The session is lost, because no server will let it in. If it ends anyway, the next
+    /// connection tries to close it without a login: only a server that enforces one refuses that.
+    fn refused(&mut self, reason: String, now: BootTime) {
+        match &mut self.ending {
+            Some(ending) => {
+                ending.is_login_refused = true;
+                self.disconnect(reason, now);
+            }
+            None => {
+                self.phase = Phase::Up; // the server may still read, and then takes the close
+                self.refusal = Some(reason.clone());
+                self.outputs.push_back(Output::Refused(reason.clone()));
+                self.end(LossReason::AuthFailed, now);
+                self.ending.iter_mut().for_each(|ending| ending.is_login_refused = true);
+                self.outputs.push_back(Output::warn(reason));
+            }
+        }
+    }
+
+    /// What a request failed with: it bears the reason if the session has no login.
+    pub(super) fn call_error(&self, op: i32, code: i32) -> CallError {
+        match &self.refusal {
+            Some(reason) if code == err::AUTH_FAILED => CallError::AuthFailed(reason.clone()),
+            _ => CallError::of(op, code),
+        }
+    }
+
+    fn up_if_authenticated(&mut self, now: BootTime) {
+        if !matches!(self.phase, Phase::Auth(_, 0)) {
+            return;
+        }
+        self.phase = Phase::Up;
+        self.up_since = now;
+        self.epoch += 1;
+        self.looks_attached();
+        self.outputs.push_back(Output::Attached { epoch: self.epoch, is_first: self.epoch == 1 });
+        // The `tick` that follows decides what is sent first on this connection.
+        self.is_new = true;
+    }
+
+    /// What the server, or our own side, has not done in the time of an attempt.
+    pub(super) fn why_not_up(&self) -> String {
+        let ms = self.attempt().as_millis();
+        let words = self.config.sasl.as_ref();
+        let login = words.map_or("SASL", |words| words.login.as_str());
+        match self.phase {
+            Phase::Sasl(_, None) => {
+                format!("{login} got no further within {ms} ms: does the KDC answer?")
+            }
+            Phase::Sasl(_, Some(_)) => format!("did not answer {login} within {ms} ms"),
+            _ => format!("accepted the connection, but gave no session within {ms} ms"),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The login by SASL on a new connection.
+
+use super::*;
+use crate::machine::{SaslStep, SaslWords};
+
+fn words() -> SaslWords {
+    SaslWords { login: "SASL TEST as \"alice\"".into(), advice: "check the test" }
+}
+
+/// A session that logs in by SASL, and then with credentials of the scheme digest.
+fn rig() -> Rig {
+    let mut rig = Rig::new(&[("digest", "a:b")]);
+    rig.machine.config.sasl = Some(words());
+    rig
+}
+
+/// The mechanism makes a step.
+fn step(rig: &mut Rig, step: SaslStep) {
+    rig.with(|machine, now| machine.sasl(step, now));
+    rig.attend();
+}
+
+/// The token of the server that the mechanism has to answer.
+fn asked(rig: &mut Rig) -> Option<Vec<u8>> {
+    let mut asked = std::mem::take(&mut rig.sasl);
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    asked.remove(0)
+}
+
+/// The server's answer to our token.
+fn token(token: &[u8]) -> Vec<u8> {
+    Writer::bare().buffer(token).body()
+}
+
+/// Both sides log in on the connection that has just begun.
+fn log_in(rig: &mut Rig) {
+    assert_eq!(asked(rig), None);
+    step(rig, SaslStep::Send(b"1".into()));
+    let xid = rig.only_request(op::SASL, "1");
+    rig.reply(xid, err::OK, &token(b"2"));
+    assert_eq!(asked(rig).as_deref(), Some(&b"2"[..]));
+    step(rig, SaslStep::Done);
+    assert_eq!(rig.sent().iter().map(|sent| sent.1).collect::<Vec<_>>(), [op::AUTH]);
+    rig.reply(xid::AUTH, err::OK, &[]);
+}
+
+#[test]
+fn a_login_by_sasl_goes_before_everything_else_on_every_connection() {
+    let mut rig = rig();
+    for _ in 0..2 {
+        let a = rig.client_request(op::EXISTS, "/a");
+        rig.attach(7);
+        assert_eq!(rig.sent(), [], "something goes before the mechanism has said a word");
+        log_in(&mut rig);
+        let xid = rig.only_request(op::EXISTS, "/a");
+        rig.reply(xid, err::NO_NODE, &[]);
+        assert_eq!(rig.client_answers(), [(a, err::NO_NODE)]);
+        rig.drop_connection();
+    }
+}
+
+#[test]
+fn a_step_that_comes_after_its_connection_has_ended_is_not_taken_for_one_of_the_next() {
+    let mut rig = rig();
+    rig.attach(7);
+    rig.drop_connection();
+    step(&mut rig, SaslStep::Send(b"late".into()));
+    assert_eq!(rig.sent(), []);
+    rig.sasl.clear();
+    rig.attach(7);
+    log_in(&mut rig);
+    step(&mut rig, SaslStep::Refused("late".into()));
+    assert_eq!(rig.events(), [SessionEvent::Connected { session_id: 7, timeout: T }]);
+}
+
+#[test]
+fn a_refused_login_ends_the_session_and_says_why() {
+    for code in [err::AUTH_FAILED, err::REQUIRES_AUTH] {
+        let mut rig = rig();
+        rig.attach(7);
+        step(&mut rig, SaslStep::Send(b"1".into()));
+        let xid = rig.only_request(op::SASL, "1");
+        rig.reply(xid, code, &token(b""));
+        assert_eq!(rig.events(), [SessionEvent::Lost(LossReason::AuthFailed)]);
+        let [reason] = &rig.refusals[..] else { panic!("{:?}", rig.refusals) };
+        let name = err::name(code);
+        for part in ["SASL TEST as \"alice\"", "check the test", &name] {
+            assert!(reason.contains(part), "{reason}");
+        }
+    }
+}
+
+/// Otherwise the server deletes the nodes and other processes get the locks, while this process
+/// still takes them for held.
+#[test]
+fn holds_end_before_the_session_with_a_refused_login_is_closed_at_the_server() {
+    let mut rig = rig();
+    rig.attach(7);
+    log_in(&mut rig);
+    let hold = rig.hold("/l/n");
+    rig.drop_connection();
+    rig.attach(7);
+    step(&mut rig, SaslStep::Send(b"1".into()));
+    let xid = rig.only_request(op::SASL, "1");
+    let refusal = ReplyHeader { xid, zxid: 0, err: err::AUTH_FAILED }.frame(&token(b""));
+    rig.machine.server_bytes(&refusal, rig.now);
+    assert_eq!((rig.sent().len(), hold.loss()), (0, None));
+    rig.deliver_outputs();
+    assert_eq!(hold.loss(), Some(LossReason::AuthFailed));
+}
+
+#[test]
+fn a_mechanism_that_fails_on_our_side_costs_the_connection_and_not_the_session() {
+    let mut rig = rig();
+    rig.attach(7);
+    log_in(&mut rig);
+    let hold = rig.hold("/l/n");
+    rig.drop_connection();
+    rig.events();
+    rig.attach(7);
+    rig.sasl.clear();
+    step(&mut rig, SaslStep::Failed("no ticket".into()));
+    assert_eq!(rig.machine.cut.as_deref(), Some("no ticket"));
+    assert!(rig.machine.wants_connection());
+    assert_eq!((rig.events(), hold.loss()), (vec![], None));
+    rig.attach(7);
+    log_in(&mut rig);
+    assert_eq!(rig.events(), [SessionEvent::Reconnected]);
+}
+
+#[test]
+fn a_login_that_takes_longer_than_an_attempt_is_given_up_and_says_on_whom_it_waited() {
+    for (is_sent, part) in [(false, "does the KDC answer"), (true, "did not answer SASL TEST")] {
+        let mut rig = rig();
+        rig.attach(7);
+        if is_sent {
+            step(&mut rig, SaslStep::Send(b"1".into()));
+        }
+        rig.pass_time(T / 6);
+        let reason = rig.machine.cut.clone().expect("the connection is kept");
+        assert!(reason.contains(part), "{reason}");
+        assert!(rig.machine.wants_connection());
+    }
+}
+
+#[test]
+fn a_server_that_serves_only_sessions_that_log_in_ends_the_session_and_says_what_to_give() {
+    let mut rig = Rig::up();
+    let a = rig.client_request(op::EXISTS, "/a");
+    let hold = rig.hold("/l/n");
+    let xid = rig.only_request(op::EXISTS, "/a");
+    rig.reply(xid, err::REQUIRES_AUTH, &[]);
+    assert_eq!(rig.events(), [SessionEvent::Lost(LossReason::AuthFailed)]);
+    assert_eq!(hold.loss(), Some(LossReason::AuthFailed));
+    assert_eq!(rig.client_answers(), [(a, err::AUTH_FAILED)]);
+    assert!(rig.refusals[0].contains("log in"), "{:?}", rig.refusals);
+}
+
+/// The server refuses the close itself, so it does not know of it.
+#[test]
+fn a_close_that_is_refused_for_want_of_a_login_is_not_said_to_be_known() {
+    let mut rig = Rig::up();
+    let server_knows = rig.close();
+    let xid = rig.only_request(op::CLOSE, "");
+    rig.reply(xid, err::REQUIRES_AUTH, &[]);
+    assert_eq!(server_knows.try_recv(), Ok(false));
+}
+
+#[test]
+fn a_session_that_is_closed_in_an_outage_logs_in_before_it_closes_itself() {
+    let mut rig = rig();
+    rig.attach(7);
+    log_in(&mut rig);
+    rig.drop_connection();
+    let server_knows = rig.close();
+    rig.attach(7);
+    assert_eq!(asked(&mut rig), None);
+    step(&mut rig, SaslStep::Send(b"1".into()));
+    let xid = rig.only_request(op::SASL, "1");
+    rig.reply(xid, err::OK, &token(b"2"));
+    asked(&mut rig);
+    step(&mut rig, SaslStep::Done);
+    let sent = rig.sent();
+    assert_eq!(sent.iter().map(|sent| sent.1).collect::<Vec<_>>(), [op::AUTH, op::CLOSE]);
+    rig.reply(xid::AUTH, err::OK, &[]);
+    rig.reply(sent[1].0, err::OK, &[]);
+    assert_eq!(server_knows.try_recv(), Ok(true));
+}
+
+#[test]
+fn a_session_that_is_closed_while_it_logs_in_is_closed_at_the_server_behind_the_login() {
+    let mut rig = rig();
+    rig.attach(7);
+    asked(&mut rig);
+    step(&mut rig, SaslStep::Send(b"1".into()));
+    let xid = rig.only_request(op::SASL, "1");
+    let server_knows = rig.close();
+    assert_eq!(rig.sent(), []);
+    rig.reply(xid, err::OK, &token(b"2"));
+    step(&mut rig, SaslStep::Done);
+    let sent = rig.sent();
+    assert_eq!(sent.iter().map(|sent| sent.1).collect::<Vec<_>>(), [op::AUTH, op::CLOSE]);
+    rig.reply(sent[1].0, err::OK, &[]);
+    assert_eq!(server_knows.try_recv(), Ok(true));
+}
+
+/// The password was changed. A server that enforces a login refuses the close too, and then the
+/// session ends at once and asks nobody over and over.
+#[test]
+fn a_session_whose_login_is_refused_while_it_closes_tries_once_without() {
+    for (code, knows) in [(err::OK, true), (err::REQUIRES_AUTH, false)] {
+        let mut rig = rig();
+        rig.attach(7);
+        let server_knows = rig.close();
+        step(&mut rig, SaslStep::Send(b"1".into()));
+        let xid = rig.only_request(op::SASL, "1");
+        rig.reply(xid, err::AUTH_FAILED, &token(b""));
+        rig.attach(7);
+        let xid = rig.only_request(op::CLOSE, "");
+        rig.reply(xid, code, &[]);
+        assert_eq!(server_knows.try_recv(), Ok(knows));
+        assert!(rig.machine.is_over());
+    }
+}
+
+#[test]
+fn an_answer_to_another_request_in_the_middle_of_a_login_is_not_the_protocol() {
+    let mut rig = rig();
+    rig.attach(7);
+    step(&mut rig, SaslStep::Send(b"1".into()));
+    rig.reply(1 << 20, err::OK, &[]);
+    assert!(rig.machine.cut.is_some());
+    assert_eq!(rig.events(), []);
+}
+
+#[test]
+fn an_answer_to_a_login_that_is_no_buffer_is_not_the_protocol() {
+    let mut rig = rig();
+    rig.attach(7);
+    step(&mut rig, SaslStep::Send(b"1".into()));
+    let xid = rig.only_request(op::SASL, "1");
+    rig.reply(xid, err::OK, &[0, 0, 0, 9, 1]);
+    assert!(rig.machine.cut.is_some());
+}

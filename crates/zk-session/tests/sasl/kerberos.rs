@@ -1,0 +1,198 @@
+//! A login by Kerberos, with a KDC of the scenario's own.
+
+use crate::client::{Client, TIMEOUT, WITHIN};
+use crate::{SOON, assert_says};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use zk_test_support::{Kdc, Proxy, Server, at_best, control, server::Builder, until};
+
+zk_test_support::scenarios![on real;
+    a_ticket_lets_the_session_in_as_its_principal,
+    a_keytab_gets_the_tickets_by_itself_and_new_ones_when_they_expire,
+    an_expired_ticket_is_named_and_a_new_one_lets_the_session_go_on,
+    a_session_without_a_ticket_says_how_to_get_one,
+    a_server_whose_principal_is_unknown_to_the_kdc_is_named,
+    a_clock_that_differs_from_the_kdcs_is_named,
+    a_server_with_another_clock_refuses_the_login,
+    a_server_with_an_old_key_refuses_the_login,
+    a_kdc_that_does_not_answer_is_named_and_delays_nothing,
+    a_kdc_that_does_not_answer_delays_the_loss_of_no_hold,
+    a_server_that_requires_a_login_takes_the_close_of_a_session_that_has_one,
+];
+
+fn server(kdc: &Kdc) -> Builder {
+    Server::builder().sasl_kerberos(kdc)
+}
+
+/// The file with the tickets of this environment.
+fn cache<'a>(environment: &'a [(&'static str, std::ffi::OsString)]) -> &'a Path {
+    let cache = environment.iter().find(|(name, _)| *name == "KRB5CCNAME");
+    Path::new(&cache.expect("a cache").1)
+}
+
+const LONG: Duration = Duration::from_secs(3600);
+/// Long enough for the start of a client on a busy machine, and soon over.
+const SHORT: Duration = Duration::from_secs(10);
+
+fn a_ticket_lets_the_session_in_as_its_principal() {
+    let kdc = Kdc::start();
+    let server = server(&kdc).start();
+    let mut alice =
+        Client::start(&server.connect_string(), kdc.environment_with_ticket("alice", LONG));
+    assert_eq!(alice.does("make /a"), "made");
+    assert_eq!(alice.does("owners /a"), "sasl:alice@ZK.TEST");
+    let mut bob = Client::start(&server.connect_string(), kdc.environment_with_ticket("bob", LONG));
+    assert_says(&bob.fails("read /a"), &["the ACL of this node", "READ"]);
+    assert_eq!(alice.does("close"), "closed");
+}
+
+fn a_keytab_gets_the_tickets_by_itself_and_new_ones_when_they_expire() {
+    let kdc = Kdc::start();
+    let server = server(&kdc).start();
+    let proxy = Proxy::start(server.address());
+    kdc.add("alice");
+    kdc.limit_life("alice", SHORT);
+    let environment = kdc.environment_with_keytab("alice");
+    let mut alice = Client::start(&proxy.connect_string(), environment.clone());
+    assert_eq!(alice.does("make /a"), "made");
+    until("the first ticket has expired", SOON, || {
+        kdc.klist(cache(&environment)).is_none().then_some(())
+    });
+    proxy.cut();
+    alice.hear("reconnected");
+    assert_eq!(alice.does("read /a"), "read own");
+}
+
+fn an_expired_ticket_is_named_and_a_new_one_lets_the_session_go_on() {
+    let kdc = Kdc::start();
+    let server = server(&kdc).start();
+    let proxy = Proxy::start(server.address());
+    let environment = kdc.environment_with_ticket("alice", SHORT);
+    let mut alice = Client::start(&proxy.connect_string(), environment.clone());
+    assert_eq!(alice.does("make /a"), "made");
+    until("the ticket has expired", SOON, || {
+        kdc.klist(cache(&environment)).is_none().then_some(())
+    });
+    // A connection that is logged in needs no ticket any more.
+    assert_eq!(alice.does("read /a"), "read own");
+    // (In the second of its end the library may take a ticket that klist calls expired.)
+    let said = until("a connection needs a ticket", SOON, || {
+        proxy.cut();
+        alice.tries("read /a").err().filter(|said| said.contains("SASL"))
+    });
+    assert_says(&said, &["SASL GSSAPI", "Ticket expired", "kinit", "KRB5_CLIENT_KTNAME"]);
+    kdc.kinit("alice", cache(&environment), LONG);
+    until("the session goes on", SOON, || {
+        (alice.tries("read /a").as_deref() == Ok("read own")).then_some(())
+    });
+}
+
+/// What a client says that cannot connect.
+#[track_caller]
+fn outage(client: &mut Client) -> String {
+    until("the host's answer", SOON, || {
+        client.tries("read /a").err().filter(|said| said.contains("SASL"))
+    })
+}
+
+fn a_session_without_a_ticket_says_how_to_get_one() {
+    let kdc = Kdc::start();
+    let server = server(&kdc).start();
+    let mut nobody = Client::start(&server.connect_string(), kdc.environment());
+    let said = outage(&mut nobody);
+    assert_says(&said, &["SASL GSSAPI", "No Kerberos credentials", "kinit", "KRB5_CLIENT_KTNAME"]);
+}
+
+fn a_server_whose_principal_is_unknown_to_the_kdc_is_named() {
+    let kdc = Kdc::start();
+    let server = server(&kdc).start();
+    let environment = kdc.environment_with_ticket("alice", LONG);
+    let mut alice = Client::with_host(&server.connect_string(), "elsewhere.test", environment);
+    let said = outage(&mut alice);
+    assert_says(&said, &["zookeeper@elsewhere.test", "not found in Kerberos database"]);
+    assert_says(&said, &["Gssapi::server_host"]);
+}
+
+fn a_clock_that_differs_from_the_kdcs_is_named() {
+    let kdc = Kdc::start();
+    let server = server(&kdc).start();
+    let environment = kdc.environment_with_ticket("alice", LONG);
+    kdc.shift_clock(600);
+    let mut alice = Client::start(&server.connect_string(), environment);
+    assert_says(&outage(&mut alice), &["SASL GSSAPI", "Clock skew too great", "set the clocks"]);
+}
+
+fn a_server_with_another_clock_refuses_the_login() {
+    let kdc = Kdc::start();
+    let server = server(&kdc).shifted_clock(600).start();
+    let environment = kdc.environment_with_ticket("alice", LONG);
+    let mut alice = Client::start(&server.connect_string(), environment);
+    let said = outage(&mut alice);
+    assert_says(&said, &["the server refused SASL GSSAPI", "AuthFailed", "clocks", "log"]);
+}
+
+fn a_server_with_an_old_key_refuses_the_login() {
+    let kdc = Kdc::start();
+    let server = server(&kdc).start();
+    kdc.rekey(zk_test_support::sasl::SERVICE);
+    let environment = kdc.environment_with_ticket("alice", LONG);
+    let mut alice = Client::start(&server.connect_string(), environment);
+    let said = outage(&mut alice);
+    assert_says(&said, &["the server refused SASL GSSAPI", "AuthFailed", "keytab"]);
+}
+
+/// The library of Kerberos waits for half a minute, and no call of the client does.
+fn a_kdc_that_does_not_answer_is_named_and_delays_nothing() {
+    let kdc = Kdc::start();
+    let server = server(&kdc).start();
+    control::start();
+    let environment = kdc.environment_with_keytab("alice");
+    kdc.pause();
+    let mut alice = Client::start(&server.connect_string(), environment);
+    let said = until("the host's answer", SOON, || {
+        let begun = Instant::now();
+        let said = alice.fails("read /a");
+        let (took, bound) = (at_best(begun), WITHIN + Duration::from_secs(1));
+        assert!(took < bound, "a call waits for the KDC: {took:?}");
+        said.contains("KDC").then_some(said)
+    });
+    assert_says(&said, &["SASL GSSAPI", "does the KDC answer?"]);
+    kdc.resume();
+    alice.hear("connected");
+    assert_says(&alice.fails("read /a"), &["there is no such node"]);
+}
+
+fn a_kdc_that_does_not_answer_delays_the_loss_of_no_hold() {
+    let kdc = Kdc::start();
+    let server = server(&kdc).start();
+    let proxy = Proxy::start(server.address());
+    control::start();
+    kdc.add("alice");
+    kdc.limit_life("alice", SHORT);
+    let environment = kdc.environment_with_keytab("alice");
+    let mut alice = Client::start(&proxy.connect_string(), environment.clone());
+    assert_eq!(alice.does("hold /held-"), "held");
+    until("the ticket has expired", SOON, || {
+        kdc.klist(cache(&environment)).is_none().then_some(())
+    });
+    assert_eq!(alice.does("held?"), "true");
+    kdc.pause();
+    let begun = Instant::now();
+    proxy.cut();
+    alice.hear("hold lost");
+    let took = at_best(begun);
+    assert!(took < TIMEOUT, "the holder learns of its loss after {took:?}");
+    kdc.resume();
+}
+
+fn a_server_that_requires_a_login_takes_the_close_of_a_session_that_has_one() {
+    let kdc = Kdc::start();
+    let server = server(&kdc).requires_sasl().start();
+    let environment = kdc.environment_with_ticket("alice", LONG);
+    let mut alice = Client::start(&server.connect_string(), environment.clone());
+    assert_eq!(alice.does("hold /held-"), "held");
+    assert_eq!(alice.does("close"), "closed");
+    // The close has reached the server, so the node is gone before the session could expire.
+    let mut other = Client::start(&server.connect_string(), environment);
+    assert_eq!(other.does("children /"), "zookeeper");
+}
