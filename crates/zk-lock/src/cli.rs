@@ -91,6 +91,18 @@ pub struct Common {
     #[arg(long, global = true, env = "ZK_AUTH", hide_env_values = true, value_delimiter = ',')]
     #[arg(value_parser = credentials, value_name = "SCHEME:FILE|SCHEME:VARIABLE")]
     pub auth: Vec<Credentials>,
+    /// A login by SASL, before all other credentials
+    ///
+    /// digest-md5:/etc/zk.secret or digest-md5:ZK_SECRET, a file or an environment variable that
+    /// holds USER:PASSWORD, as with --auth. Or gssapi, which is Kerberos, or gssapi:PRINCIPAL; the
+    /// library of Kerberos finds the ticket or the keytab (KRB5CCNAME, KRB5_CLIENT_KTNAME).
+    #[arg(long, global = true, env = "ZK_SASL", hide_env_values = true, value_parser = sasl)]
+    #[arg(value_name = "digest-md5:FILE|digest-md5:VARIABLE|gssapi[:PRINCIPAL]")]
+    pub sasl: Option<SaslArg>,
+    /// The host in the servers' Kerberos principal [default: each host's name in --connect]
+    #[arg(long, global = true, env = "ZK_SASL_SERVER_HOST", hide_env_values = true)]
+    #[arg(value_name = "HOST")]
+    pub sasl_server_host: Option<String>,
     #[cfg(feature = "tls")]
     #[command(flatten)]
     pub tls: TlsArgs,
@@ -133,6 +145,14 @@ pub struct TlsArgs {
     #[arg(long, global = true, env = "ZK_TLS_KEY", hide_env_values = true)]
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub tls_key: Option<PathBuf>,
+}
+
+/// A mechanism of SASL, and as whom.
+#[derive(Clone, Debug)]
+pub enum SaslArg {
+    DigestMd5(Source),
+    /// As this principal, or as whom the ticket says.
+    Gssapi(Option<String>),
 }
 
 /// Where credentials stand.
@@ -494,15 +514,31 @@ fn listen(text: &str) -> Result<String, String> {
 pub fn credentials(text: &str) -> Result<Credentials, String> {
     match text.split_once(':') {
         Some((scheme, place)) if !scheme.is_empty() && !place.is_empty() => {
-            let is_file = place.contains('/');
-            let place = place.to_owned();
-            let source = if is_file { Source::File(place) } else { Source::Env(place) };
-            Ok(Credentials { scheme: scheme.to_owned(), source })
+            Ok(Credentials { scheme: scheme.to_owned(), source: source(place) })
         }
         _ => {
             Err("write SCHEME:FILE or SCHEME:VARIABLE, for instance digest:/etc/zk.secret"
                 .to_owned())
         }
+    }
+}
+
+fn source(place: &str) -> Source {
+    let is_file = place.contains('/');
+    if is_file { Source::File(place.to_owned()) } else { Source::Env(place.to_owned()) }
+}
+
+/// Reads a mechanism of SASL, and as whom.
+pub fn sasl(text: &str) -> Result<SaslArg, String> {
+    match text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest))) {
+        ("digest-md5", Some(place)) if !place.is_empty() => Ok(SaslArg::DigestMd5(source(place))),
+        ("gssapi", None) => Ok(SaslArg::Gssapi(None)),
+        ("gssapi", Some(principal)) if !principal.is_empty() => {
+            Ok(SaslArg::Gssapi(Some(principal.to_owned())))
+        }
+        _ => Err("write digest-md5:FILE or digest-md5:VARIABLE, for instance \
+                  digest-md5:/etc/zk.secret, or gssapi, or gssapi:PRINCIPAL"
+            .to_owned()),
     }
 }
 

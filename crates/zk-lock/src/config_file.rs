@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-use crate::cli::{self, Setting, Source};
+use crate::cli::{self, SaslArg, Setting, Source};
 use crate::exit::{Failure, lacks_resources};
 use crate::{connect, time};
 
@@ -23,6 +23,7 @@ enum Form {
     File,
     Time,
     Credentials,
+    Sasl,
 }
 
 #[cfg(feature = "tls")]
@@ -31,8 +32,13 @@ const TLS_KEYS: &[(&str, Form)] =
 #[cfg(not(feature = "tls"))]
 const TLS_KEYS: &[(&str, Form)] = &[];
 
-const KEYS: [(&str, Form); 3] =
-    [("connect", Form::Text), ("auth", Form::Credentials), ("connect-timeout", Form::Time)];
+const KEYS: [(&str, Form); 5] = [
+    ("connect", Form::Text),
+    ("auth", Form::Credentials),
+    ("sasl", Form::Sasl),
+    ("sasl-server-host", Form::Text),
+    ("connect-timeout", Form::Time),
+];
 
 /// The settings of the file that was given, or of the first default file that exists.
 pub fn read(given: Option<&Path>) -> Result<Vec<Setting>, Failure> {
@@ -122,14 +128,22 @@ fn values(form: Form, value: &Value) -> Result<Vec<String>, String> {
             #[cfg(feature = "tls")]
             Form::File => check_absolute(one)?,
             Form::Time => drop(time::parse(one)?),
-            Form::Credentials => match cli::credentials(one)?.source {
-                Source::File(path) => check_absolute(&path)?,
-                Source::Env(name) if connect::is_variable(&name) => {}
-                Source::Env(_) => return Err(connect::NO_CREDENTIALS_HERE.to_owned()),
+            Form::Credentials => check_source(&cli::credentials(one)?.source)?,
+            Form::Sasl => match cli::sasl(one)? {
+                SaslArg::DigestMd5(source) => check_source(&source)?,
+                SaslArg::Gssapi(_) => {}
             },
         }
     }
     Ok(all)
+}
+
+fn check_source(source: &Source) -> Result<(), String> {
+    match source {
+        Source::File(path) => check_absolute(path),
+        Source::Env(name) if connect::is_variable(name) => Ok(()),
+        Source::Env(_) => Err(connect::NO_CREDENTIALS_HERE.to_owned()),
+    }
 }
 
 /// A relative path would count from the directory in which a job runs, which the author of the file

@@ -8,7 +8,7 @@ use zk_mutex::{Config, ZkSession};
 
 #[cfg(feature = "tls")]
 use crate::cli::TlsArgs;
-use crate::cli::{Common, Credentials, Source};
+use crate::cli::{Common, Credentials, SaslArg, Source};
 use crate::exit::{Failure, lacks_resources};
 
 /// A session's settings; nothing is sent yet.
@@ -25,10 +25,56 @@ pub fn config(common: &Common, session: Duration) -> Result<Config, Failure> {
     if let Some(tls) = tls(&common.tls)? {
         config = config.tls(tls);
     }
+    if let Some(arg) = &common.sasl {
+        config = sasl(config, arg, common.sasl_server_host.as_deref())?;
+    } else if common.sasl_server_host.is_some() {
+        return Err(Failure::usage("--sasl-server-host goes with --sasl gssapi"));
+    }
     for credentials in &common.auth {
-        config = config.auth(credentials.scheme.clone(), read(credentials)?);
+        config = config.auth(credentials.scheme.clone(), read_auth(credentials)?);
     }
     Ok(config)
+}
+
+fn sasl(config: Config, arg: &SaslArg, server_host: Option<&str>) -> Result<Config, Failure> {
+    match arg {
+        SaslArg::DigestMd5(_) if server_host.is_some() => {
+            Err(Failure::usage("--sasl-server-host goes with --sasl gssapi"))
+        }
+        SaslArg::DigestMd5(source) => {
+            let secret = read("--sasl digest-md5", source)?;
+            let secret = String::from_utf8(secret)
+                .map_err(|_| Failure::usage("--sasl digest-md5: USER:PASSWORD is not UTF-8"))?;
+            let (user, password) = secret.split_once(':').unwrap_or_default();
+            Ok(config.sasl_digest_md5(user, password))
+        }
+        SaslArg::Gssapi(principal) => gssapi(config, principal.as_deref(), server_host),
+    }
+}
+
+#[cfg(feature = "gssapi")]
+#[allow(clippy::unnecessary_wraps)] // without the feature it fails
+fn gssapi(
+    config: Config,
+    principal: Option<&str>,
+    server_host: Option<&str>,
+) -> Result<Config, Failure> {
+    let mut gssapi = zk_mutex::Gssapi::new();
+    if let Some(principal) = principal {
+        gssapi = gssapi.principal(principal);
+    }
+    if let Some(host) = server_host {
+        gssapi = gssapi.server_host(host);
+    }
+    Ok(config.sasl_gssapi(gssapi))
+}
+
+#[cfg(not(feature = "gssapi"))]
+fn gssapi(_: Config, _: Option<&str>, _: Option<&str>) -> Result<Config, Failure> {
+    Err(Failure::usage(
+        "--sasl gssapi: this zk-lock was built without Kerberos; build it with `cargo install \
+         zk-lock --features gssapi`",
+    ))
 }
 
 #[cfg(feature = "tls")]
@@ -56,7 +102,7 @@ pub fn has_identity(common: &Common) -> bool {
     if common.tls.tls_cert.is_some() {
         return true;
     }
-    !common.auth.is_empty()
+    !common.auth.is_empty() || common.sasl.is_some()
 }
 
 /// A session for a command that reads nodes, and holds no lock.
@@ -65,26 +111,31 @@ pub fn session(common: &Common) -> Result<ZkSession, Failure> {
     Ok(ZkSession::connect(config)?)
 }
 
-/// Reads the secret. It is in no argument, because every user of the host can read the arguments.
-fn read(credentials: &Credentials) -> Result<Vec<u8>, Failure> {
+fn read_auth(credentials: &Credentials) -> Result<Vec<u8>, Failure> {
     let Credentials { scheme, source } = credentials;
     check_scheme(scheme)?;
+    read(&format!("--auth {scheme}"), source)
+}
+
+/// Reads the secret. It is in no argument, because every user of the host can read the arguments.
+/// `option`: the option that names it, with its scheme or mechanism.
+fn read(option: &str, source: &Source) -> Result<Vec<u8>, Failure> {
     let (mut secret, place) = match source {
         Source::File(path) => {
             let secret = std::fs::read(path).map_err(|e| {
-                let text = format!("--auth {scheme}: {path}: {e}");
+                let text = format!("{option}: {path}: {e}");
                 if lacks_resources(&text) { Failure::system(text) } else { Failure::usage(text) }
             })?;
             (secret, format!("the file {path}"))
         }
         // Somebody may have written a password here, which must not get into a log.
         Source::Env(name) if !is_variable(name) => {
-            return Err(Failure::usage(format!("--auth {scheme}: {NO_CREDENTIALS_HERE}")));
+            return Err(Failure::usage(format!("{option}: {NO_CREDENTIALS_HERE}")));
         }
         Source::Env(name) => {
             let secret = std::env::var(name).map_err(|_| {
                 Failure::usage(format!(
-                    "--auth {scheme}:{name}: there is no environment variable {name}; the name \
+                    "{option}:{name}: there is no environment variable {name}; the name \
                      of a file needs a '/', for instance ./{name}"
                 ))
             })?;
@@ -94,9 +145,9 @@ fn read(credentials: &Credentials) -> Result<Vec<u8>, Failure> {
     while secret.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
         secret.pop();
     }
-    if scheme == "digest" && !secret.contains(&b':') {
+    if option.contains(" digest") && !secret.contains(&b':') {
         return Err(Failure::usage(format!(
-            "--auth digest: {place} must hold USER:PASSWORD, and there is no ':' in it"
+            "{option}: {place} must hold USER:PASSWORD, and there is no ':' in it"
         )));
     }
     Ok(secret)
@@ -110,8 +161,7 @@ pub const NO_CREDENTIALS_HERE: &str = "behind the scheme stands a file, with a '
 fn check_scheme(scheme: &str) -> Result<(), Failure> {
     let instead = match scheme.to_ascii_lowercase().as_str() {
         "sasl" | "kerberos" | "gssapi" => {
-            "zk-lock has no SASL: give it credentials of the scheme digest, or a certificate \
-             (--tls-cert)"
+            "this login is an option of its own: --sasl digest-md5:FILE, or --sasl gssapi"
         }
         "x509" => "this identity comes with a certificate: give --tls-cert and --tls-key",
         _ => return Ok(()),

@@ -78,10 +78,9 @@ impl From<Error> for Failure {
             Error::Connect { .. } => format!(
                 "{error}. Check --connect (or ZK_CONNECT), and that this host may reach the servers"
             ),
-            Error::Auth { .. } => "the servers refuse the credentials of --auth: these are wrong, \
-                 or the servers do not know their scheme. zk-lock has the schemes digest, and x509 \
-                 (with --tls-cert), and those that servers add by a plugin; it has no SASL"
-                .to_owned(),
+            Error::Auth { reason, .. } => {
+                format!("{reason}. See --sasl, --auth and --tls-cert")
+            }
             Error::NoAuth { op, path, permission } => {
                 let above = if matches!(*permission, "CREATE" | "DELETE") {
                     ", or of one above it,"
@@ -111,13 +110,15 @@ impl From<Error> for Failure {
 }
 
 /// The library's advice names what a program calls; these are the options that do the same.
-const OPTIONS: [(&str, &str); 6] = [
+const OPTIONS: [(&str, &str); 8] = [
     ("TlsConfig::client_certificate()", "--tls-cert and --tls-key"),
     ("connect with the builder's tls()", "connect with --tls-ca"),
     ("(the builder's tls())", "(--tls-ca)"),
     ("given to auth()", "given with --auth"),
     ("give auth() credentials", "give --auth credentials"),
     ("check auth()", "check --auth"),
+    ("(Gssapi::server_host)", "(--sasl-server-host)"),
+    ("give the session a login by SASL, or credentials", "give --sasl, or --auth with credentials"),
 ];
 
 /// The options for a setting of the library.
@@ -126,6 +127,8 @@ fn option_of(setting: &str) -> &str {
         "auth" => "--auth",
         "connect string" => "--connect",
         "connect_timeout" => "--connect-timeout",
+        "sasl_digest_md5" => "--sasl digest-md5",
+        "sasl_gssapi" => "--sasl gssapi",
         "session_timeout" => "--session",
         "tls" => "--tls-ca, --tls-cert, --tls-key",
         other => other,
