@@ -354,6 +354,35 @@ fn a_proof_that_is_answered_slowly_does_not_spin() {
     assert!(wakes < 10 && fresh.is_empty(), "{wakes}");
 }
 
+/// A `sync` and then a write: each has its answer within T/6, and both together have not.
+#[test]
+fn a_caller_waits_for_a_proof_of_several_requests_for_a_sixth_of_the_timeout_and_no_longer() {
+    let mut rig = Rig::up();
+    for _ in 0..12 {
+        rig.pass_time(T / 12);
+        for (xid, ..) in rig.sent() {
+            rig.reply(xid, err::OK, &[]);
+        }
+    }
+    rig.pass_time(T / 8);
+    assert!(!rig.lease.is_fresh(rig.now));
+    let (fresh, asked) = (rig.prove(), rig.now);
+    // The event loop sleeps until the time that the machine says.
+    let run_until = |rig: &mut Rig, end| {
+        while let Some(next) = rig.tick().filter(|next| *next <= end) {
+            rig.now = next;
+        }
+        rig.deliver_outputs();
+    };
+    run_until(&mut rig, asked + T / 7);
+    for (xid, ..) in rig.sent() {
+        rig.reply(xid, err::OK, &[]);
+    }
+    assert!(rig.sent().iter().any(|(_, op, _)| *op == op::DELETE) && fresh.is_empty());
+    run_until(&mut rig, asked + T / 6);
+    assert_eq!(fresh.try_recv(), Ok(Err(err::CONNECTION_LOSS)));
+}
+
 #[test]
 fn a_throttled_write_proves_nothing() {
     let mut rig = Rig::up();

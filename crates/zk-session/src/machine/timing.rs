@@ -206,13 +206,20 @@ impl Machine {
         let t = self.timeout();
         let least = if self.is_slow() { t / 4 } else { t / 6 };
         let is_short = lease.end.is_some_and(|end| end.since(now) < least);
-        let is_late = self.proof.waiters.first().is_some_and(|first| now >= first.since + t / 6);
-        if (is_short || is_late) && now >= self.up_since + t / 4 {
+        let is_late = !lease.is_fresh && self.late_proof_at().is_some_and(|at| now >= at);
+        if is_late || (is_short && now >= self.up_since + t / 4) {
             self.disconnect(
                 "the lease could not be renewed on it in time, so the session reconnects".into(),
                 now,
             );
         }
+    }
+
+    /// When this connection is given up because a caller has waited for T/6 until the lease is
+    /// fresh; not before it has stood for T/4.
+    fn late_proof_at(&self) -> Option<BootTime> {
+        let first = self.proof.waiters.first()?;
+        Some((first.since + self.timeout() / 6).max(self.up_since + self.timeout() / 4))
     }
 
     /// Whether callers wait until the lease is fresh. A `tick` that finds the lease fresh answers
@@ -342,6 +349,7 @@ impl Machine {
                     self.background.next_time(),
                     self.next_look(),
                     self.next_renewal(lease),
+                    self.late_proof_at(),
                     self.next_upkeep(lease),
                     Some(look),
                 ];
