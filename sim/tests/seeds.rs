@@ -82,6 +82,7 @@ const LATE_READ: &str = "made behind the deletion of its write";
 const DONE_LATE: &str = "was done late";
 const NO_SESSION: &str = "accepted the connection, but gave no session";
 const UNTOLD: &str = "its client was not told of its timeout";
+const PROOF_LATE: &str = "the lease could not be renewed on it in time";
 const NO_LEADER: &str = "looks for a leader";
 
 plans! {
@@ -111,6 +112,7 @@ plans! {
     stops_between_two_steps: ["is held for", "is stopped", LAPSED], [];
     timeouts_that_become_shorter: ["fault: Limits", LAPSED, EXPIRED, RESUMED], [];
     timeouts_that_the_client_is_not_told: [UNTOLD, LAPSED, EXPIRED], [];
+    waiters_whose_answers_are_slow: ["fault: Slow", "gave no answer for", PROOF_LATE], [];
     waiters_whose_nodes_an_operator_deletes: ["fault: DeleteWaiting", DELETED, QUEUES_AGAIN], [];
     writes_that_are_deleted_as_they_are_downgraded: [DELETED, LATE_READ], [];
 }

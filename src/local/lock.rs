@@ -233,7 +233,7 @@ impl<H, S> LocalQueue<H, S> {
         // The queue may have learnt from before an outage that somebody else has the lock.
         let end_of_time = || request.end_of_time(is_held_here).map(|()| None);
         let is_try = request.mode == Mode::Try;
-        let (number, handed, contended) = match self.enter(is_try, wants, &request.limit, &look) {
+        let (number, handed, contended) = match self.enter(is_try, wants, &request.limit(), &look) {
             TurnOutcome::Turn { number, handed, contended } => (number, handed, contended),
             TurnOutcome::Share(share) => return Ok(Some(Admission::Share(share))),
             TurnOutcome::Busy => {
@@ -272,7 +272,7 @@ impl<H, S> LocalQueue<H, S> {
 /// When to ask this again, if at all. An error if the request has waited in an outage for as long
 /// as the retry policy lets it: the thread that is ahead may wait longer, until its own deadline.
 fn outage_limit(request: &Request<'_>) -> Result<Option<Instant>> {
-    if request.limit.has_deadline() {
+    if request.limit().has_deadline() {
         return Ok(None);
     }
     let (op, path) = (request.call.op, &request.settings.path);

@@ -70,7 +70,7 @@ impl Queue {
 impl QueueAttempt<'_> {
     /// Goes through the queue with one node.
     fn begin(&mut self) -> Step<HeldNode> {
-        if self.request.limit.is_past() {
+        if self.request.limit().is_past() {
             // A request that is sent now would make a node for which no time is left.
             return Err(self.request.stop(&self.queue.dir, CallError::Deadline));
         }
@@ -103,7 +103,7 @@ impl QueueAttempt<'_> {
     /// otherwise a server that lags could show a contender that has gone.
     fn is_taken(&self) -> Step<bool> {
         let dir = &self.queue.dir;
-        let listed = match self.connected()?.synced_children(dir, &self.request.limit) {
+        let listed = match self.connected()?.synced_children(dir, &self.request.limit()) {
             Err(CallError::NoNode) => return Ok(false),
             listed => listed.map_err(|e| self.request.stop(dir, e))?,
         };
@@ -138,7 +138,7 @@ impl QueueAttempt<'_> {
     /// Makes our node in the queue, and lists the queue in the same flight.
     fn enqueue(&mut self, generation: &Arc<Generation>) -> Step<ContenderNode> {
         let Queue { dir, layout, acl, strategy, .. } = self.queue;
-        let limit = &self.request.limit;
+        let limit = &self.request.limit();
         let watch = *strategy == WaitStrategy::Parent && self.request.mode != Mode::Try;
         let id = name::new_id(*layout);
         (self.callbacks.on_id)(&id);
@@ -214,7 +214,7 @@ impl QueueAttempt<'_> {
         let Queue { dir, .. } = self.queue;
         let listed = match contender.listed.take() {
             Some(listed) => Ok(listed),
-            None => contender.generation.children(dir, watch, &self.request.limit),
+            None => contender.generation.children(dir, watch, &self.request.limit()),
         };
         let listed = match listed {
             Err(CallError::NoNode) => return Err(Stop::Anew),
@@ -230,7 +230,7 @@ impl QueueAttempt<'_> {
             if rule::used_up(&names) {
                 self.queue.warn_numbers();
             }
-            let dated = self.queue.by_czxid(&contender.generation, names, &self.request.limit);
+            let dated = self.queue.by_czxid(&contender.generation, names, &self.request.limit());
             ordered = dated.map_err(|e| self.request.stop(dir, e))?;
             rule::verdict_in_order(&ordered, contender.name(), claim, &is_pending_delete)
         } else {
@@ -252,7 +252,7 @@ impl QueueAttempt<'_> {
             return Ok(());
         }
         let read = Operation::GetData { path: &contender.path, watch: true };
-        let flight = contender.generation.flight(&[(read, None)], &self.request.limit);
+        let flight = contender.generation.flight(&[(read, None)], &self.request.limit());
         let mut answers = flight.map_err(|e| self.request.stop(&contender.path, e))?;
         self.own_watched(contender, &mut answers, 0)
     }
@@ -360,7 +360,7 @@ impl QueueAttempt<'_> {
         let read = |path| (Operation::GetData { path, watch: true }, None);
         let both = [read(ahead.path.as_str()), read(own.as_str())];
         let requests = if ahead.sole { both.as_slice() } else { &both[..1] };
-        let flight = generation.flight(requests, &self.request.limit);
+        let flight = generation.flight(requests, &self.request.limit());
         let mut answers = flight.map_err(|e| self.request.stop(&ahead.path, e))?;
         let watched = answers.epoch;
         if ahead.sole {

@@ -89,7 +89,8 @@ pub(crate) struct Request<'a> {
     /// The settings of the lock.
     pub(crate) settings: &'a Settings,
     pub(crate) mode: Mode,
-    pub(crate) limit: Limit<'a>,
+    /// See [`limit`](Request::limit).
+    limit: Limit<'a>,
     /// Where the request is counted.
     pub(crate) tally: &'a CallTally<'a>,
     retry: Retry,
@@ -180,15 +181,22 @@ impl<'a> Request<'a> {
         Request { retry: Retry::enduring(), ..self }
     }
 
-    /// The request for another lock that the caller must have before this one, for as long as
-    /// `limit` says.
-    pub(crate) fn passage(&self, limit: Limit<'a>) -> Self {
+    /// The request for another lock that the caller must have before this one, until `until` at
+    /// the latest.
+    pub(crate) fn passage(&self, until: Option<Instant>) -> Self {
+        let limit = until.map_or(self.limit, |until| self.limit.or_at(until));
         let mode = if self.mode == Mode::Try { Mode::Pass } else { self.mode };
         Request::new(self.call, self.settings, mode, limit, self.tally)
     }
 
     pub(crate) fn core(&self) -> &'a Core {
         self.settings.core()
+    }
+
+    /// How long the request may wait. With this limit each flight of the request notes when it is
+    /// sent: if it fails, the time of the retry policy counts from then.
+    pub(crate) fn limit(&self) -> Limit<'_> {
+        self.limit.of_call(&self.retry)
     }
 
     /// An error if the caller has cancelled the call already.
@@ -390,7 +398,7 @@ impl<'a> Request<'a> {
     pub(crate) fn renew(&self, refused: &Refused, generation: &Generation) -> Step<()> {
         let stop = |e| self.stop(&self.settings.dir(), e);
         match refused {
-            Refused::Stale => generation.prove(&self.limit).map_err(stop),
+            Refused::Stale => generation.prove(&self.limit()).map_err(stop),
             Refused::Over(_) => Err(stop(CallError::Expired)),
         }
     }
@@ -504,20 +512,20 @@ pub(crate) fn until_done<T>(
 }
 
 /// Sends requests that wait for no lock, and sends them again after a lost connection, as long as
-/// the limit and the retry policy allow. An error names `path`, a full one, unless `requests` has
-/// set it to another.
+/// the limit and the retry policy allow. `requests` gets the limit for them. An error names `path`,
+/// a full one, unless `requests` has set it to another.
 pub(crate) fn query<T>(
     op: &'static str,
     core: &Core,
     path: &str,
     limit: &Limit<'_>,
-    mut requests: impl FnMut(&Generation, &mut String) -> StdResult<T, CallError>,
+    mut requests: impl FnMut(&Generation, &Limit<'_>, &mut String) -> StdResult<T, CallError>,
 ) -> Result<T> {
     let retry = Retry::since(Instant::now());
     loop {
         let generation = core.connected(op, core.shown(path), limit, &retry)?;
         let mut at = path.to_owned();
-        match requests(&generation, &mut at) {
+        match requests(&generation, &limit.of_call(&retry), &mut at) {
             Err(CallError::ConnectionLoss | CallError::Expired) if !limit.is_past() => {
                 core.failed(&retry)
             }

@@ -79,7 +79,7 @@ fn revoke(core: &Core, path: &str) -> Result<Option<Vec<u8>>> {
     let write = Operation::SetData { path, data: REVOKE_MESSAGE, version: None };
     // The contender as it was before the write; `Some(None)` if we may not read it.
     let mut before = None;
-    query("attempt_revoke", core, path, &limit, |generation, _| {
+    query("attempt_revoke", core, path, &limit, |generation, _, _| {
         // The data is read before the first write, and only once. After a write whose answer was
         // lost, a second read would find our own message. A server that lags may not have the node
         // yet: so the read travels behind a `sync`.

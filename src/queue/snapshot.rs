@@ -47,7 +47,7 @@ pub(crate) fn snapshot(
     // This limit is for the connection, and for listings that are made again. Each request has a
     // limit of its own, because there may be many.
     let limit = Limit::after(core.operation_timeout());
-    query(op, core, path, &limit, |generation, at| {
+    query(op, core, path, &limit, |generation, _, at| {
         let mut seen = HashMap::default();
         for tries in 1.. {
             if let Some(all) = list_and_read(generation, folders, &mut seen, at)? {

@@ -203,7 +203,7 @@ impl ThreadLock {
         self.settings.check(write)?;
         // A request that is sent now would make a node for which nobody waits.
         request.check_cancelled()?;
-        if request.limit.is_past() {
+        if request.limit().is_past() {
             let core = request.core();
             let cause = match core.state() {
                 SessionState::Connected => Cause::Deadline,

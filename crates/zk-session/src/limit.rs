@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use crate::cancel::CancelToken;
+use crate::retry::Retry;
 use crate::world::{Instant, Receiver, RecvTimeoutError, Select};
 
 #[derive(Clone, Copy, Default)]
@@ -13,6 +14,8 @@ pub struct Limit<'a> {
     cancel: Option<&'a CancelToken>,
     /// Becomes ready, by disconnection, when the wait has become useless.
     moot: Option<&'a Receiver<Infallible>>,
+    /// The call that waits, if a retry policy is for it: it notes each time that it sends requests.
+    retry: Option<&'a Retry>,
 }
 
 /// Something that lasts too long: after some time it is worth a line in the log, and again each
@@ -49,10 +52,11 @@ pub enum Ended<T> {
 }
 
 impl<'a> Limit<'a> {
-    pub const NONE: Limit<'static> = Limit { deadline: None, cancel: None, moot: None };
+    pub const NONE: Limit<'static> =
+        Limit { deadline: None, cancel: None, moot: None, retry: None };
 
     pub fn new(deadline: Option<Instant>, cancel: Option<&'a CancelToken>) -> Self {
-        Limit { deadline, cancel, moot: None }
+        Limit { deadline, cancel, ..Limit::NONE }
     }
 
     pub fn after(d: Duration) -> Self {
@@ -77,6 +81,16 @@ impl<'a> Limit<'a> {
     /// This limit, but the wait also ends, as if cancelled, when `signal` becomes ready.
     pub fn or_moot_by(self, signal: &'a Receiver<Infallible>) -> Self {
         Limit { moot: Some(signal), ..self }
+    }
+
+    /// This limit, for the requests of the call that owns `retry`.
+    pub fn of_call(self, retry: &'a Retry) -> Self {
+        Limit { retry: Some(retry), ..self }
+    }
+
+    /// The call is about to send requests, and to wait for their answers.
+    pub(crate) fn sends(&self) {
+        self.retry.inspect(|retry| retry.sends());
     }
 
     pub fn is_past(&self) -> bool {

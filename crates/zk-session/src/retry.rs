@@ -38,7 +38,8 @@ pub struct RetryPolicy {
     ///
     /// The time counts from the beginning of the call, and again from each progress: a node was
     /// created, watches were set, or the event for which it waited has come. A new connection
-    /// alone is no progress. When the time is over, the call ends with
+    /// alone is no progress. If the call has a connection and sends several requests one after the
+    /// other, the time counts from the first of them that fails. When the time is over, the call ends with
     /// [`Cause::Outage`](crate::Cause::Outage) in an outage, and with
     /// [`Cause::NoProgress`](crate::Cause::NoProgress) if servers can be reached but do not give
     /// the answer that is needed. An outage that began before the call counts from the call on. So
@@ -88,8 +89,8 @@ impl RetryPolicy {
 pub struct Retry {
     /// The call goes on whatever the retry policy says.
     is_enduring: bool,
-    /// When the last attempt began, or when the call has made progress since; before any attempt,
-    /// when the call began.
+    /// When the last attempt began, when the call has sent requests in it, or when it has made
+    /// progress since, whichever was last; before any attempt, when the call began.
     attempt_began: Cell<Instant>,
     /// When the current time without progress began; `None` while the call makes progress.
     failing_since: Cell<Option<Instant>>,
@@ -125,10 +126,17 @@ impl Retry {
         self.attempt_began.set(Instant::now());
     }
 
-    /// The call is about to send requests.
+    /// The call has a connection, and is about to send requests.
     pub(super) fn begin_attempt(&self) {
-        self.attempt_began.set(Instant::now());
+        self.sends();
         self.not_before.set(None);
+    }
+
+    /// The call is about to send requests, perhaps after others of the same attempt that were
+    /// answered. If these fail, the time without progress counts from here: each request may wait
+    /// for its answer for a while, and answered ones are no part of an outage.
+    pub(super) fn sends(&self) {
+        self.attempt_began.set(Instant::now());
     }
 
     /// An attempt has failed: the connection or the session was lost before a useful answer came.
@@ -170,6 +178,7 @@ impl Retry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::Limit;
 
     const CAP: Duration = Duration::from_secs(1);
 
@@ -221,6 +230,22 @@ mod tests {
         let down = retry.attempt_began.get() + CAP;
         retry.note_outage(down);
         assert_eq!(retry.budget(&policy), Some((down, down + policy.max_elapsed)));
+    }
+
+    /// A waiter lists the queue, and then reads the node ahead. Each answer may take its time.
+    #[test]
+    fn the_budget_counts_from_the_request_that_failed_and_not_from_those_before_it() {
+        let policy = RetryPolicy::default();
+        let retry = Retry::since(Instant::now() - CAP);
+        let sent = Instant::now();
+        Limit::NONE.of_call(&retry).sends();
+        retry.failed(&policy, CAP);
+        let (since, _) = retry.budget(&policy).unwrap();
+        assert!(since >= sent);
+        // Requests that are sent after a failure gain nothing.
+        Limit::NONE.of_call(&retry).sends();
+        retry.failed(&policy, CAP);
+        assert_eq!(retry.budget(&policy), Some((since, since + policy.max_elapsed)));
     }
 
     #[test]

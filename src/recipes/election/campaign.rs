@@ -150,7 +150,7 @@ impl Campaign {
     fn pause(&self, refusals: u32, request: &Request<'_>) -> Result<()> {
         let timeout = self.settings.session.status().timeout;
         let until = Instant::now() + timeout / 8 * (1 << refusals.saturating_sub(1).min(6));
-        match request.limit.or_at(until).recv(&never::<Infallible>()) {
+        match request.limit().or_at(until).recv(&never::<Infallible>()) {
             Ended::Cancelled => Err(request.cancelled()),
             _ => Ok(()),
         }

@@ -89,7 +89,7 @@ impl ExclusiveAttempt<'_> {
     /// node.
     fn advance(&mut self, create_attempt: &mut CreateAttempt) -> Step<SeenNode> {
         let ExclusiveAttempt { node, request, .. } = *self;
-        let Request { settings, limit, .. } = request;
+        let (settings, limit) = (request.settings, &request.limit());
         let Settings { acl, data, .. } = settings;
         let is_try = request.mode == Mode::Try;
         loop {
@@ -167,7 +167,7 @@ impl ExclusiveAttempt<'_> {
         epoch: u64,
         pending_deletes: &HashSet<String>,
     ) -> Step<Whose> {
-        let (path, limit) = (self.node, &self.request.limit);
+        let (path, limit) = (self.node, &self.request.limit());
         let node = match create_attempt.generation.read(path, true, limit) {
             Ok(node) => node,
             Err(CallError::NoNode) => return Ok(Whose::Gone),

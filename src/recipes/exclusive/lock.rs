@@ -68,7 +68,7 @@ impl ExclusiveHandle {
         let (core, path) = (self.settings.core(), &self.shared.node);
         // This limit is for the connection. The read has a limit of its own.
         let limit = Limit::after(self.settings.operation_timeout());
-        query("holders", core, path, &limit, |generation, _| {
+        query("holders", core, path, &limit, |generation, _, _| {
             match generation.synced_read(path, false, &Limit::NONE) {
                 Ok(mut node) => {
                     node.data = nonce::split(&node.data).1.to_vec();

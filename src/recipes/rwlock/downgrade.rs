@@ -35,7 +35,7 @@ impl Queue {
             if refused == Refused::Stale {
                 // Without a connection a proof fails at once, so the connection is waited for here.
                 request.session()?;
-                match contender.generation.prove(&request.limit) {
+                match contender.generation.prove(&request.limit()) {
                     Ok(()) => {}
                     Err(CallError::ConnectionLoss) => request.failed(),
                     Err(e) => return Err(failure(request.call.op, core, &contender.path, e)),
@@ -46,7 +46,7 @@ impl Queue {
 
     /// Makes a read node with the number of `write`, and makes sure that `write` still stood then.
     fn read_node_beside(&self, request: &Request<'_>, write: &HeldNode) -> Result<ContenderNode> {
-        let (op, core, limit) = (request.call.op, request.core(), &request.limit);
+        let (op, core, limit) = (request.call.op, request.core(), &request.limit());
         // If numbers carry no order, a node that is made later cannot take the place of an earlier
         // one.
         let own = name::parse(path::name(write.path())).map(|name| name.sequence);

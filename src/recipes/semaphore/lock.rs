@@ -81,7 +81,7 @@ impl SemaphoreHandle {
         request.check_cancelled()?;
         self.check(number, request)?;
         let (local, permits) = (&self.shared.local, &self.shared.permits);
-        let limit = &request.limit;
+        let limit = &request.limit();
         let mut slice = self.settings.operation_timeout() / 2;
         loop {
             if request.mode == Mode::Try && permits.is_full(request, number)? {
@@ -92,7 +92,7 @@ impl SemaphoreHandle {
             // none are free. So it waits for a slice of time, counts again, and makes each slice
             // longer.
             let may_wait = request.mode == Mode::Wait;
-            let until = if may_wait { *limit } else { limit.or_at(Instant::now() + slice) };
+            let until = (!may_wait).then(|| Instant::now() + slice);
             let passage = match self.enter(&request.passage(until)) {
                 Ok(Some(passage)) => passage,
                 Ok(None) if may_wait || limit.is_past() => return Ok(None),
@@ -133,11 +133,11 @@ impl SemaphoreHandle {
         if number == 1 && self.has_agreed.load(Ordering::Acquire) {
             return Ok(());
         }
-        if request.limit.is_past() {
+        if request.limit().is_past() {
             // Nothing is known of others yet, so this is an error.
             return request.end_of_time(|| false);
         }
-        let permits = self.number(request.call.op, &request.limit)?;
+        let permits = self.number(request.call.op, &request.limit())?;
         if number > 1 && number > permits {
             return Err(permits::too_many(&self.settings.path, number, permits));
         }

@@ -45,6 +45,7 @@ impl Generation {
         requests: &[(Operation<'_>, Option<Removal>)],
         limit: &Limit<'_>,
     ) -> Result<Answers, CallError> {
+        limit.sends();
         let (number, answers) = self.send(requests)?;
         self.wait_for(&answers, limit).or_else(|why| self.leave(number, &answers, why))
     }
@@ -175,6 +176,7 @@ impl Generation {
     /// Renews the lease, and waits until it is fresh. If that takes longer than the operation
     /// timeout, the session is attached to a server anew, and the caller gets `ConnectionLoss`.
     pub fn prove(&self, limit: &Limit<'_>) -> Result<(), CallError> {
+        limit.sends();
         match limit.recv(&self.connection.prove()) {
             Ended::Got(Ok(())) => Ok(()),
             Ended::Got(Err(_)) | Ended::Disconnected => Err(CallError::ConnectionLoss),

@@ -57,7 +57,7 @@ impl Permits {
     pub(crate) fn is_full(&self, request: &Request<'_>, number: u32) -> Result<bool> {
         let is_full = until_done(&|_| (), || {
             let generation = request.connected()?;
-            let counted = generation.synced(&self.count_requests(false), &request.limit);
+            let counted = generation.synced(&self.count_requests(false), &request.limit());
             let answers = counted.map_err(|e| request.stop(&self.dir, e))?;
             let room = self.room_of(request, &generation, &[], false, answers, 0)?;
             let is_full = room.is_none_or(|room| room < i64::from(number));
@@ -80,14 +80,14 @@ impl Permits {
         limit: &Limit<'_>,
     ) -> Result<u32> {
         let path = self.count.path();
-        query(op, core, path, limit, |generation, _| {
+        query(op, core, path, limit, |generation, limit, _| {
             self.count.get(generation, given, false, limit)
         })
     }
 
     /// Writes the number. False: the node's data belongs to somebody else.
     pub(crate) fn set_number(&self, core: &Core, number: u32, limit: &Limit<'_>) -> Result<bool> {
-        query("set_permits", core, self.count.path(), limit, |generation, _| {
+        query("set_permits", core, self.count.path(), limit, |generation, limit, _| {
             self.count.set(generation, number, limit)
         })
     }
@@ -129,7 +129,7 @@ impl Permits {
         watch: bool,
     ) -> Step<Option<i64>> {
         let requests = self.count_requests(watch).map(|request| (request, None));
-        let counted = generation.flight(&requests, &request.limit);
+        let counted = generation.flight(&requests, &request.limit());
         let answers = counted.map_err(|e| request.stop(&self.dir, e))?;
         self.room_of(request, generation, own, watch, answers, 0)
     }
@@ -162,7 +162,7 @@ impl Permits {
             Err(e) => return Err(request.stop(self.count.path(), e)),
         };
         let count = count.map_or_else(
-            || self.count.get(generation, self.count.known(), watch, &request.limit),
+            || self.count.get(generation, self.count.known(), watch, &request.limit()),
             Ok,
         );
         let count = count.map_err(|e| request.stop(self.count.path(), e))?;

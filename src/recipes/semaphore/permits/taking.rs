@@ -88,7 +88,7 @@ impl Taking<'_> {
     /// Makes our nodes, all in one session, and counts the permits behind the last of them, in the
     /// same flight. Gives whether they are few enough, or `None` if that count failed.
     fn make(&self) -> Step<(Arc<Generation>, Vec<ContenderNode>, Option<bool>)> {
-        let Request { limit, settings, .. } = self.request;
+        let (settings, limit) = (self.request.settings, &self.request.limit());
         let Permits { dir, acl, .. } = self.permits;
         let generation = self.request.connected()?;
         self.connected_still(&generation)?;
