@@ -110,8 +110,10 @@ class Chapters:
     def __init__(self, items):
         self.items = items
         self.of_file = {} # a file or directory of the repository, to the chapter's file
+        self.names = {} # a chapter's file, to its name in SUMMARY.md
 
-    def add(self, chapter, content):
+    def add(self, chapter, name, content):
+        self.names[chapter] = name
         for path, section in INCLUDE.findall(content):
             path = repository_path("docs/book/src", path)
             if section:
@@ -150,6 +152,8 @@ class Chapters:
             data = (ROOT / repository_path(base, link)).read_bytes()
             return f"![{text}](data:image/png;base64,{base64.b64encode(data).decode()})"
         target = self.target(base, link)
+        if link == f"crate::guide::{text.strip('`')}":
+            text = self.names[target] # rustdoc has no other name for a chapter than its module
         if target is not None:
             return f"[{text}]({target})"
         path = repository_path(base, link.partition("#")[0])
@@ -252,7 +256,7 @@ def main():
     chapters = Chapters(Items(reference))
     found = list(walk(book.get("items") or book["sections"]))
     for chapter in found:
-        chapters.add(chapter["path"], chapter["content"])
+        chapters.add(chapter["path"], chapter["name"], chapter["content"])
     check_order([chapter["path"] for chapter in found], chapters.of_file)
     for chapter in found:
         try:
