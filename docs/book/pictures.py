@@ -141,7 +141,8 @@ def queue(name, title, says, rows, watches, end):
         picture.box(106, y + 2, 268, 38, colour, node, mono=True)
     for watcher, watched in watches:
         picture.watch(
-            376, top + step * watcher + 15, top + step * watched + 24 + 10 * (watched + 1 < watcher),
+            376, top + step * watcher + 15,
+            top + step * watched + 24 + 10 * (watched + 1 < watcher),
             36 + 24 * (watcher - watched),
         )
     picture.text(434, top + step * watches[0][1] + 52, "watches", size=SMALL)
