@@ -9,8 +9,8 @@ is meant. What rustdoc or a directory of files would show in another way is chan
   guide (`crate::guide::fencing`) or to a file that is a chapter go to the chapter. Of a link to any
   other file of the repository the name of the file is left.
 - A code block of Rust loses the lines that rustdoc hides.
-- If a file has several headings of the first level, as rustdoc wants it, all but its first one go
-  down by a level.
+- If a chapter has several headings of the first level, as rustdoc wants it, all but its first
+  heading go down by a level.
 
 The build fails if a link leads nowhere, if a file of the guide is in no chapter or in two, or if
 the order of SUMMARY.md differs from the tables in src/guide/mod.rs.
@@ -85,7 +85,7 @@ class Items:
                 elif found := re.match(r"(variant|field|pub fn|fn) (\w+)::(\w+)", line):
                     kind = {"variant": "variant", "field": "structfield"}.get(found[1], "method")
                     if found[1] == "fn" and not line.endswith("}"):
-                        kind = "tymethod" # a trait's method without a body
+                        kind = "tymethod"  # a trait's method without a body
                     self.members[crate, found[2], found[3]] = kind
 
     def page(self, link):
@@ -109,8 +109,8 @@ class Items:
 class Chapters:
     def __init__(self, items):
         self.items = items
-        self.of_file = {} # a file or directory of the repository, to the chapter's file
-        self.names = {} # a chapter's file, to its name in SUMMARY.md
+        self.of_file = {}  # a file or directory of the repository, to the chapter's file
+        self.names = {}  # a chapter's file, to its name in SUMMARY.md
 
     def add(self, chapter, name, content):
         self.names[chapter] = name
@@ -153,7 +153,7 @@ class Chapters:
             return f"![{text}](data:image/png;base64,{base64.b64encode(data).decode()})"
         target = self.target(base, link)
         if link == f"crate::guide::{text.strip('`')}":
-            text = self.names[target] # rustdoc has no other name for a chapter than its module
+            text = self.names[target]  # rustdoc has no other name for a chapter than its module
         if target is not None:
             return f"[{text}]({target})"
         path = repository_path(base, link.partition("#")[0])
@@ -182,20 +182,12 @@ class Chapters:
         pieces = list(blocks(text))
         if section:
             pieces = self.section(pieces, path, section)
-        prose = "\n".join(piece for fence, piece in pieces if fence is None)
-        many = len(re.findall(r"^# ", prose, re.M)) > 1
-        result, is_first = [], True
+        result = []
         for fence, piece in pieces:
-            if fence is not None:
+            if fence is None:
+                result.append(LINK.sub(lambda found: self.link(base, found), piece))
+            else:
                 result += self.code(fence, piece)
-                continue
-            piece = LINK.sub(lambda found: self.link(base, found), piece)
-            lines = []
-            for line in piece.split("\n"):
-                if many and re.match(r"#+ ", line):
-                    line, is_first = (line if is_first else f"#{line}"), False
-                lines.append(line)
-            result.append("\n".join(lines))
         return "\n".join(result)
 
     def section(self, pieces, path, section):
@@ -222,9 +214,20 @@ class Chapters:
         return found
 
     def content(self, content):
-        return INCLUDE.sub(
+        text = INCLUDE.sub(
             lambda found: self.text(repository_path("docs/book/src", found[1]), found[2]), content
         )
+        pieces = list(blocks(text))
+        prose = "\n".join(piece for fence, piece in pieces if fence is None)
+        if len(re.findall(r"^# ", prose, re.M)) < 2:
+            return text
+        result, is_first = [], True
+        for fence, piece in pieces:
+            for line in piece if fence else piece.split("\n"):
+                if not fence and re.match(r"#+ ", line):
+                    line, is_first = (line if is_first else f"#{line}"), False
+                result.append(line)
+        return "\n".join(result)
 
 
 def walk(items):

@@ -12,6 +12,7 @@ It also fails if an id stands twice in a page, since a link to it would go to th
 """
 
 import argparse
+import os
 import re
 import sys
 from html.parser import HTMLParser
@@ -44,7 +45,7 @@ def main():
     parser.add_argument("book", type=Path)
     parser.add_argument("--external", action="store_true", help="list the links to other sites")
     args = parser.parse_args()
-    book = args.book.resolve()
+    book = args.book.absolute()
     reference = book.parent / "doc"
     pages = {}
 
@@ -67,7 +68,9 @@ def main():
             if parts.scheme or parts.netloc:
                 external.add(link)
                 continue
-            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target = path
+            if parts.path:
+                target = Path(os.path.normpath(path.parent / unquote(parts.path)))
             if target.is_relative_to(reference):
                 if not reference.is_dir():
                     left_out += 1
@@ -94,7 +97,8 @@ def main():
     if left_out:
         print(f"left out: {left_out} links to the reference, for there is no {reference}")
     if wrong:
-        sys.exit("\n".join(["docs/book/check_links.py: these links lead nowhere:", *wrong]))
+        print("docs/book/check_links.py: these are wrong:", file=sys.stderr)
+        sys.exit("\n".join(dict.fromkeys(wrong)))
 
 
 main()

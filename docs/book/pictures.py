@@ -20,8 +20,8 @@ from pathlib import Path
 
 GUIDE = Path(__file__).resolve().parent.parent.parent / "src" / "guide"
 
-WIDTH = 520 # a phone shows this at two thirds of its size
-SIZE, SMALL = 16, 15 # of letters
+WIDTH = 520  # a phone shows this at two thirds of its size
+SIZE, SMALL = 16, 15  # of letters
 
 VALID, LOST, OTHER, FAULT = "#2f9e6e", "#d9603b", "#3f8fd2", "#8a8a8a"
 
