@@ -17,7 +17,7 @@ use support::{Example, Running, in_the_middle, test};
 use zk_test_server::Op::{Create, Delete, GetData};
 
 #[rustfmt::skip] // a table
-const EXAMPLES: [Example; 12] = [
+const EXAMPLES: [Example; 13] = [
     Example { name: "barrier", middle: (Create, "/bert-", 0), back: GoesOn },
     Example { name: "config", middle: (GetData, "/example-config", 1), back: GoesOnOrFails },
     Example { name: "contend", middle: (Create, "/contend/", 30), back: GoesOn },
@@ -25,6 +25,7 @@ const EXAMPLES: [Example; 12] = [
     Example { name: "fencing", middle: (Create, "/fencing/", 2), back: GoesOn },
     Example { name: "leader", middle: (Create, "/leader/", 2), back: GoesOn },
     Example { name: "multi", middle: (Create, "/bank/account-2/", 10), back: GoesOn },
+    Example { name: "probes", middle: (Create, "/probes/", 0), back: GoesOn },
     Example { name: "registry", middle: (Create, "/web-", 2), back: GoesOn },
     Example { name: "rwlock", middle: (Create, "/rwlock/", 20), back: GoesOn },
     Example { name: "semaphore", middle: (Create, "/locks/", 8), back: GoesOn },
