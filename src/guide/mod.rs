@@ -17,15 +17,17 @@
 //! | chapter | the question | minutes |
 //! | --- | --- | --- |
 //! | [`operations`] | session timeout, ACLs, TLS, metrics, logs; limits | 10 |
+//! | [`deployment`] | what do I give to systemd, Kubernetes and ZooKeeper, and which figures for which T | 10 |
 //! | [`guarantees`] | what do the locks promise, and what must be true of the servers for that | 10 |
 //! | [`costs`] | what does each operation send, how fast is it, what do 10,000 sessions cost | look it up |
 //!
-//! These are for programs that need them:
+//! These are for those who need them:
 //!
 //! | chapter | the question | minutes |
 //! | --- | --- | --- |
 //! | [`interop`] | which programs in other languages can share a lock with mine | 2 |
 //! | [`forks`] | what does a program that forks have to know | 3 |
+//! | [`comparison`] | would Curator, etcd, Consul, Redis, PostgreSQL or a file lock be better | 6 |
 
 #[doc = include_str!("migration.md")]
 pub mod migration {}
@@ -48,6 +50,9 @@ pub mod testing {}
 #[doc = include_str!("operations.md")]
 pub mod operations {}
 
+#[doc = include_str!("deployment.md")]
+pub mod deployment {}
+
 #[doc = include_str!("guarantees.md")]
 pub mod guarantees {}
 
@@ -57,6 +62,9 @@ pub mod guarantees {}
 #[doc = include_str!("fleet.md")]
 #[doc = include_str!("measured.md")]
 pub mod costs {}
+
+#[doc = include_str!("comparison.md")]
+pub mod comparison {}
 
 #[doc = include_str!("interop.md")]
 pub mod interop {}
