@@ -24,8 +24,11 @@ Environment: FLEET, the program (default target/release/fleet); ZK_JARS, a direc
 jars, to use in place of Debian's; JAVA_HOME; CURATOR_JARS, as in tests/clients/run.
 """
 
-import argparse, contextlib, glob, json, os, resource, shutil, signal, socket, struct, subprocess
-import sys, tempfile, time
+import argparse, contextlib, glob, json, os, resource, signal, struct, subprocess, sys, tempfile
+import time
+
+sys.dont_write_bytecode = True
+from servers import Failed, Servers, tool, usage
 
 ROWS = """nobody raw crate idle held held+writes held-false held-false+writes waiting curator
 kazoo""".split()
@@ -42,23 +45,7 @@ COLUMNS = {  # of the table, and where their figures are in a line of JSON
 FLEET = os.path.abspath(os.environ.get("FLEET", "target/release/fleet"))
 RATE = 10  # writes a second of the other client
 LIMIT = 600  # seconds until all sessions are there, or have ended
-JARS = """zookeeper zookeeper-jute slf4j-api slf4j-simple netty-all snappy-java metrics-core
-commons-io commons-cli commons-lang3 jackson-core jackson-databind jackson-annotations"""
 SET_DATA = 5  # what the other client writes, in ZooKeeper's log
-
-
-class Failed(Exception):
-    pass
-
-
-def usage(pid):
-    """The seconds of processor time of a process, its memory in KB, and its threads."""
-    with open(f"/proc/{pid}/stat") as f:
-        times = f.read().rsplit(")", 1)[1].split()[11:13]
-    with open(f"/proc/{pid}/status") as f:
-        fields = dict(line.split(":", 1) for line in f)
-    seconds = sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
-    return seconds, int(fields["VmRSS"].split()[0]), int(fields["Threads"])
 
 
 class Program:
@@ -95,69 +82,12 @@ class Program:
             raise Failed(f"{self.process.args[0]} ended with {code}")
 
 
-class Servers:
-    """ZooKeeper's servers, of this benchmark alone."""
-
-    def __init__(self, directory, count):
-        java = os.path.join(os.environ.get("JAVA_HOME", ""), "bin/java")
-        java = java if os.path.exists(java) else shutil.which("java")
-        jars = [f"/usr/share/java/{name}.jar" for name in JARS.split()]
-        if "ZK_JARS" in os.environ:
-            jars = [os.path.join(os.environ["ZK_JARS"], "*")]
-        elif not java or not all(map(os.path.exists, jars)):
-            raise Failed("needs Debian's zookeeper and default-jre-headless")
-        ports = free_ports(3 * count)
-        names = [f"server.{i}=127.0.0.1:{ports[i]}:{ports[count + i]}" for i in range(count)]
-        self.hosts = [f"127.0.0.1:{port}" for port in ports[2 * count :]]
-        self.data = [os.path.join(directory, str(i)) for i in range(count)]
-        self.processes = []
-        for i, data in enumerate(self.data):
-            os.mkdir(data)
-            lines = ["tickTime=2000", "initLimit=10", "syncLimit=5", f"dataDir={data}"]
-            lines += [f"clientPort={ports[2 * count + i]}", "clientPortAddress=127.0.0.1"]
-            lines += ["maxClientCnxns=0", "admin.enableServer=false"]
-            lines += ["4lw.commands.whitelist=mntr,srvr", *(names if count > 1 else [])]
-            for name, text in ("myid", str(i)), ("cfg", "\n".join(lines)):
-                with open(os.path.join(data, name), "w") as f:
-                    f.write(text)
-            command = [java, "-Xms512m", "-Xmx512m", "-Dzookeeper.jmx.log4j.disable=true"]
-            command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", ":".join(jars)]
-            # Empty folders of locks stay: their deletes would be counted.
-            command += ["-Dznode.container.checkIntervalMs=1000000000"]
-            command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", f"{data}/cfg"]
-            with open(os.path.join(data, "out"), "w") as out:
-                pipes = dict(stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-                self.processes.append(subprocess.Popen(command, **pipes))
-
-    def wait(self):
-        """Waits until all of them serve."""
-        for process, host, data in zip(self.processes, self.hosts, self.data):
-            answer, deadline = "", time.monotonic() + 60
-            while "Mode: " not in answer:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    with open(os.path.join(data, "out")) as out:
-                        raise Failed(f"ZooKeeper does not serve:\n{out.read()}")
-                time.sleep(0.1)
-                with contextlib.suppress(OSError):
-                    answer = four_letter_word(host, "srvr")
-            self.version = answer.split("version: ")[1].split("-")[0]
-
-    def end(self):
-        for process in self.processes:
-            process.kill()
-            process.wait()
+class Fleet(Servers):
+    """The same, and what they say of many sessions."""
 
     def counters(self):
         """The requests to all servers, those to connect among them, and the sessions."""
-        totals = [0, 0, 0]
-        for host in self.hosts:
-            lines = four_letter_word(host, "mntr").splitlines()
-            fields = dict(line.split("\t")[:2] for line in lines if "\t" in line)
-            for i, name in enumerate(
-                ("packets_received", "connection_request_count", "global_sessions")
-            ):
-                totals[i] += int(float(fields["zk_" + name]))
-        return totals
+        return self.totals("packets_received", "connection_request_count", "global_sessions")
 
     def wait_until_empty(self):
         """Waits for the end of sessions that a process has not closed in time."""
@@ -181,30 +111,6 @@ class Servers:
                         yield kind, length + 13
 
 
-def four_letter_word(host, word):
-    name, port = host.split(":")
-    with socket.create_connection((name, int(port)), 5) as link:
-        link.sendall(word.encode())
-        return b"".join(iter(lambda: link.recv(65536), b"")).decode()
-
-
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-def tool(function, variable):
-    """A command of tests/clients/tools.sh, which installs and builds what is missing. None: it
-    cannot."""
-    script = f'. tests/clients/tools.sh; {function} >&2; printf "%s\\n" "${{{variable}[@]}}"'
-    words = ["bash", "-euc", script, "fleet"]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-    return done.stdout.splitlines() if done.returncode == 0 else None
-
-
 def fleet(hosts, kind, *more):
     return [FLEET, "--connect", hosts, "--kind", kind, *more]
 
@@ -216,10 +122,10 @@ def command(row, hosts, a):
         return ["sh", "-c", "echo begin; read begin; echo ready; cat"]
     if kind == "curator":
         java = tool("curator", "java")
-        return java and [*java, "-Xmx1g", "holders.Holders", hosts, *counts]
+        return java and [*java, "-Xmx1g", "peers.Holders", hosts, *counts]
     if kind == "kazoo":
         python = tool("kazoo", "python")
-        return python and [*python, "-B", "bench/holders/kazoo_holders.py", hosts, *counts]
+        return python and [*python, "-B", "bench/peers/kazoo_holders.py", hosts, *counts]
     return fleet(hosts, kind, "--sessions", counts[0], "--timeout", counts[1])
 
 
@@ -316,7 +222,7 @@ def main():
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with tempfile.TemporaryDirectory(prefix="fleet-") as directory:
-        servers = Servers(directory, a.servers)
+        servers = Fleet(directory, a.servers)
         try:
             run(servers, a)
         finally:

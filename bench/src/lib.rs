@@ -1,6 +1,7 @@
 //! The common parts of the programs of this package: flags, servers, exit codes, a bare client, and
 //! output that survives a closed pipe.
 
+pub mod protocol;
 pub mod raw;
 
 use lexopt::{Arg, Error, Parser, ValueExt};

@@ -8,14 +8,18 @@ pub const PERSISTENT: i32 = 0;
 pub const EPHEMERAL_SEQUENTIAL: i32 = 3;
 pub const SEQUENTIAL: i32 = 2;
 
-const CREATE: i32 = 1;
-const GET_DATA: i32 = 4;
+pub const CREATE: i32 = 1;
+pub const DELETE: i32 = 2;
+pub const GET_DATA: i32 = 4;
+pub const GET_CHILDREN: i32 = 8;
 const CLOSE: i32 = -11;
 
 pub struct Raw {
     input: BufReader<TcpStream>,
     output: BufWriter<TcpStream>,
     xid: i32,
+    /// The watch events that have come and that nobody has waited for yet.
+    events: usize,
 }
 
 impl Raw {
@@ -23,7 +27,7 @@ impl Raw {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         let (input, output) = (BufReader::new(stream.try_clone()?), BufWriter::new(stream));
-        let mut raw = Raw { input, output, xid: 0 };
+        let mut raw = Raw { input, output, xid: 0, events: 0 };
         // Version, last zxid, timeout in ms, session id, no password.
         let (version, zxid, timeout, session, password) = (0i32, 0i64, 30_000i32, 0i64, 0i32);
         let mut hello = version.to_be_bytes().to_vec();
@@ -75,17 +79,44 @@ impl Raw {
         self.call(CLOSE, &[]).map(drop)
     }
 
-    /// Sends a request and returns its answer; watch events are dropped.
+    /// Sends a request and returns its answer.
     pub fn call(&mut self, op: i32, body: &[u8]) -> io::Result<Vec<u8>> {
+        self.queue(op, body)?;
+        self.answer()
+    }
+
+    /// Adds a request to the flight that the next `flush` or `answer` sends.
+    pub fn queue(&mut self, op: i32, body: &[u8]) -> io::Result<()> {
         self.xid += 1;
-        send(&mut self.output, &request(self.xid, op, body))?;
-        self.output.flush()?;
+        send(&mut self.output, &request(self.xid, op, body))
+    }
+
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+
+    /// The answer to the oldest request that has none yet.
+    pub fn answer(&mut self) -> io::Result<Vec<u8>> {
+        self.flush()?;
         loop {
             let frame = read_frame(&mut self.input)?;
-            if !frame.starts_with(&(-1i32).to_be_bytes()) {
+            if !is_event(&frame) {
                 return check(&frame).map(<[u8]>::to_vec);
             }
+            self.events += 1;
         }
+    }
+
+    /// Waits for a watch event. There is no request without an answer.
+    pub fn event(&mut self) -> io::Result<()> {
+        while self.events == 0 {
+            if !is_event(&read_frame(&mut self.input)?) {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            self.events += 1;
+        }
+        self.events -= 1;
+        Ok(())
     }
 }
 
@@ -97,7 +128,7 @@ pub fn string(text: &str) -> Vec<u8> {
     [&(text.len() as i32).to_be_bytes()[..], text.as_bytes()].concat()
 }
 
-fn create_body(path: &str, flags: i32) -> Vec<u8> {
+pub fn create_body(path: &str, flags: i32) -> Vec<u8> {
     let (no_data, one_acl, all) = ((-1i32).to_be_bytes(), 1i32.to_be_bytes(), 31i32.to_be_bytes());
     [
         string(path),
@@ -126,11 +157,17 @@ fn read_frame(input: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
+fn is_event(frame: &[u8]) -> bool {
+    frame.starts_with(&(-1i32).to_be_bytes())
+}
+
 /// The body of an answer that is not an error. The header is xid, zxid and error code.
 fn check(frame: &[u8]) -> io::Result<&[u8]> {
     let code = frame.get(12..16).and_then(|code| code.try_into().ok()).map(i32::from_be_bytes);
     match code {
         Some(0) => Ok(frame.get(16..).unwrap_or_default()),
+        Some(-101) => Err(io::ErrorKind::NotFound.into()),
+        Some(-110) => Err(io::ErrorKind::AlreadyExists.into()),
         Some(code) => Err(io::Error::other(format!("the server answered with error {code}"))),
         None => Err(io::ErrorKind::UnexpectedEof.into()),
     }

@@ -1,6 +1,7 @@
-# What run, mixed, fleet and fences stand on: kazoo from PyPI, Curator from Debian or from the
-# directory that CURATOR_JARS names, and commands that end with their script. To be sourced in the
-# project's root; builds under ${CARGO_TARGET_DIR:-target}/clients.
+# What run, mixed, fleet and fences stand on, and bench/fleet.py and bench/compare: kazoo from PyPI,
+# Curator from Debian or from the directory that CURATOR_JARS names, ZooKeeper likewise (ZK_JARS), and
+# commands that end with their script. To be sourced in the project's root; builds under
+# ${CARGO_TARGET_DIR:-target}/clients.
 # shellcheck shell=bash
 
 KAZOO=2.11.0
@@ -54,6 +55,29 @@ run() { # seconds name command..
 begin_building() { exec {building}>"$target/lock" && flock "$building"; }
 end_building() { exec {building}>&-; }
 
+# Sets `server` to the command that runs ZooKeeper's classes, all but options and class.
+zookeeper() {
+    local jars=() missing=() jar
+    server=("${JAVA_HOME:+$JAVA_HOME/bin/}java")
+    begin_building
+    command -v "${server[0]}" >/dev/null || missing+=(default-jre-headless)
+    if [ -n "${ZK_JARS:-}" ]; then
+        jars=("$ZK_JARS/*")
+    else
+        for jar in zookeeper zookeeper-jute slf4j-api slf4j-simple netty-all snappy-java \
+            metrics-core commons-io commons-cli jackson-core jackson-databind jackson-annotations
+        do
+            jars+=("/usr/share/java/$jar.jar")
+        done
+        for jar in "${jars[@]}"; do
+            [ -e "$jar" ] || { missing+=(libzookeeper-java); break; }
+        done
+    fi
+    [ ${#missing[@]} = 0 ] || install "${missing[@]}"
+    end_building
+    server+=(-cp "$(IFS=:; echo "${jars[*]}")")
+}
+
 # Sets `python` to a Python that has kazoo.
 kazoo() {
     begin_building
@@ -69,10 +93,11 @@ kazoo() {
     echo "== kazoo $KAZOO, $("$python" --version)"
 }
 
-# Sets `java` to the command that runs our classes beside Curator's, all but the class. From 5.5 on a
-# writer of Curator's keeps others out while it becomes a reader: then its members do that.
+# Sets `java` to the command that runs our classes beside Curator's, all but the class, and
+# `curator_version`. From 5.5 on a writer of Curator's keeps others out while it becomes a reader:
+# then its members do that.
 curator() {
-    local jars=() missing=() jar path classes=$target/classes version
+    local jars=() missing=() jar path classes=$target/classes version=
     begin_building
     if [ -n "${CURATOR_JARS:-}" ]; then
         jars=("$CURATOR_JARS"/*.jar)
@@ -92,11 +117,11 @@ curator() {
     [ ${#missing[@]} = 0 ] || install "${missing[@]}"
     path=$(IFS=:; echo "${jars[*]}")
     if [ "$(cat "$classes/built" 2>/dev/null)" != "$path" ] ||
-        [ -n "$(find tests/clients bench/holders -newer "$classes/built" -name '*.java')" ]; then
+        [ -n "$(find tests/clients bench/peers -newer "$classes/built" -name '*.java')" ]; then
         rm -rf "$classes"
         mkdir "$classes"
         # The compiler would warn of Curator's annotations, which Debian does not have.
-        find tests/clients bench/holders -name '*.java' -print0 |
+        find tests/clients bench/peers -name '*.java' -print0 |
             xargs -0 "${java}c" --release 17 -nowarn -Xlint:none -cp "$path" -d "$classes" \
                 2>"$target/javac.log" ||
             { cat "$target/javac.log" >&2; die "javac fails"; }
@@ -110,6 +135,8 @@ curator() {
         version=$(dpkg-query -W -f '${Version}' libcurator-recipes-java 2>/dev/null ||
             echo "0 (of unknown version)")
     fi
+    # shellcheck disable=SC2034 # for the caller
+    curator_version=$version
     echo "== Curator $version, $("$java" -version 2>&1 | head -n 1)"
     java=("$java" -Xmx256m -XX:+UseSerialGC -Dlog4j2.level=off -cp "$classes:$path")
     if [ "$(printf '%s\n' 5.5 "$version" | sort -V | head -n 1)" = 5.5 ]; then

@@ -1,86 +1,55 @@
-//! One peer of a lock benchmark, driven over its input and output:
+//! Our side of `bench/compare`, and a peer of it (`zk_mutex_bench::protocol`):
 //!
 //!     peer HOSTS WORKLOAD key=value...
 //!
 //! Workloads:
-//! - `uncontended`, `contended` and `readers` (threads; max and secs for each). With hand_over, the
+//! - `uncontended`, `contended` and `readers` (threads; max and ms for each). With hand_over, the
 //!   threads of the first two hand the lock to each other for so many milliseconds;
 //! - `keep` (the same): the lock is kept between two cycles, because no other contender asks for
 //!   it;
 //! - `waiters` (threads, sessions): one cycle each behind a holder;
 //! - `reentrant` (max);
 //! - `locks` (max): made on paths of their own, and kept; `held` (max): the same, and locked;
-//! - `sessions` (sessions, threads, max and secs for each): threads use one session after the
-//!   other.
+//! - `sessions` (sessions, threads, max and ms for each): threads use one session after the other.
 //!
-//! All take path, warm (cycles before measuring) and events (a file for the times of each cycle).
-//! It prints `MARK ready` (`waiters` later also `MARK queued`), waits for a line each time, then
-//! prints a line of JSON and `DONE`, and ends when its input is closed. `bytes_each` in that line
-//! is the growth of the process for each waiter, lock or session. Exit status 2: wrong arguments;
-//! 3: the workload does not exist here.
-//! such workload here.
+//! `bytes_each` in its line of JSON is the growth of the process for each waiter, lock or session.
 
-mod protocol;
-
-use protocol::{
-    Args, Counter, Cycle, Outcome, bytes_each, done, line, mark, now, percentile, report, resident,
-};
 use std::ops::Deref;
 use std::process::ExitCode;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::thread::{self, Builder, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::thread::{self, Builder};
+use std::time::Duration;
 use zk_mutex::{Error, Held, ZkMutex, ZkRwLock, ZkSession};
+use zk_mutex_bench::protocol::{
+    self, Args, Counter, Cycle, Outcome, STACK, bytes_each, done, drain, gather, in_a_loop, line,
+    mark, now, percentile, report, resident,
+};
 
-/// The size of a thread's stack. Benchmarks have a thousand waiters, which need little.
-const STACK: usize = 256 * 1024;
 /// How long `keep` keeps a lock that no thread uses.
 const KEEP: Duration = Duration::from_secs(60);
-/// How long `waiters` gives its threads to queue.
-const LIMIT: Duration = Duration::from_secs(60);
-/// The time from a thread's report that it will call `lock` until it is in the local queue.
-const SETTLE: Duration = Duration::from_millis(300);
 /// The number of cycles for whose times memory is reserved.
 const ROOM: usize = 10_000_000;
-/// Exit code: the arguments are wrong.
-const WRONG: u8 = 2;
-/// Exit code: the workload does not exist here.
-const UNKNOWN: u8 = 3;
 
 fn main() -> ExitCode {
-    let args = match Args::parse() {
-        Ok(args) => args,
-        Err(why) => return refuse(WRONG, &why),
-    };
-    let run = match args.workload.as_str() {
-        "uncontended" | "contended" => contended,
-        "readers" => readers,
-        "keep" => keep,
-        "waiters" => waiters,
-        "reentrant" => reentrant,
-        "locks" => locks,
-        "held" => held,
-        "sessions" => sessions,
-        other => return refuse(UNKNOWN, &format!("there is no workload {other:?} here")),
-    };
-    if let Err(why) = args.check() {
-        return refuse(WRONG, &why);
-    }
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
-    let Err(error) = run(&args) else {
-        return ExitCode::SUCCESS;
+    let find = |workload: &str| -> Option<fn(&Args) -> Outcome<()>> {
+        Some(match workload {
+            "uncontended" | "contended" => contended,
+            "readers" => readers,
+            "keep" => keep,
+            "waiters" => waiters,
+            "reentrant" => reentrant,
+            "locks" => locks,
+            "held" => held,
+            "sessions" => sessions,
+            _ => return None,
+        })
     };
-    let is_wrong =
-        |error: &Error| matches!(error, Error::InvalidPath { .. } | Error::InvalidConfig { .. });
-    let code = if error.downcast_ref().is_some_and(is_wrong) { WRONG } else { 1 };
-    refuse(code, &error.to_string())
-}
-
-/// Prints the reason on one line and returns the exit code.
-fn refuse(code: u8, why: &str) -> ExitCode {
-    eprintln!("peer: {why}");
-    ExitCode::from(code)
+    protocol::run("peer", find, |error| {
+        matches!(
+            error.downcast_ref(),
+            Some(Error::InvalidPath { .. } | Error::InvalidConfig { .. })
+        )
+    })
 }
 
 /// One acquire and release.
@@ -103,116 +72,66 @@ fn cycle_of<G: Deref<Target = Held>>(
 }
 
 fn warm(args: &Args, session: &ZkSession) -> Outcome<()> {
-    let mutex = ZkMutex::new(session, &format!("{}-warm", args.path()))?;
+    let mutex = ZkMutex::new(session, &args.warm_path())?;
     for _ in 0..args.number("warm", 500)? {
         cycle(&mutex, || ())?;
     }
     Ok(())
 }
 
+fn connect(args: &Args) -> Outcome<ZkSession> {
+    let session = ZkSession::connect(&args.hosts)?;
+    warm(args, &session)?;
+    Ok(session)
+}
+
 /// Threads in a loop on one session. Each has a mutex of its own on the same path.
 fn contended(args: &Args) -> Outcome<()> {
-    let counter = &Counter::default();
+    let (session, counter) = (connect(args)?, &Counter::default());
     let hand_over = args.number("hand_over", 20).map(Duration::from_millis)?;
-    in_a_loop(args, Some(counter), |session| {
-        let mutex = ZkMutex::builder(session, args.path()).hand_over(hand_over).build()?;
-        Ok(move || cycle(&mutex, || counter.bump()))
-    })
+    in_a_loop(args, Some(counter), || {
+        let mutex = ZkMutex::builder(&session, args.path()).hand_over(hand_over).build()?;
+        Ok(move || Ok(cycle(&mutex, || counter.bump())?))
+    })?;
+    Ok(session.close()?)
 }
 
 /// The same with a lock that stays with the process between two holds.
 fn keep(args: &Args) -> Outcome<()> {
-    let counter = &Counter::default();
-    in_a_loop(args, Some(counter), |session| {
-        let mutex = ZkMutex::builder(session, args.path()).keep(KEEP).build()?;
-        Ok(move || cycle(&mutex, || counter.bump()))
-    })
+    let (session, counter) = (connect(args)?, &Counter::default());
+    in_a_loop(args, Some(counter), || {
+        let mutex = ZkMutex::builder(&session, args.path()).keep(KEEP).build()?;
+        Ok(move || Ok(cycle(&mutex, || counter.bump())?))
+    })?;
+    Ok(session.close()?)
 }
 
 /// The same with read locks, and no writer.
 fn readers(args: &Args) -> Outcome<()> {
-    in_a_loop(args, None, |session| {
-        let lock = ZkRwLock::new(session, args.path())?;
-        Ok(move || cycle_of(|| lock.read(), || ()))
-    })
-}
-
-/// Each thread makes its lock and runs cycles with it until the limit.
-fn in_a_loop<C: FnMut() -> zk_mutex::Result<Cycle>>(
-    args: &Args,
-    counter: Option<&Counter>,
-    make: impl Fn(&ZkSession) -> zk_mutex::Result<C> + Sync,
-) -> Outcome<()> {
-    let session = ZkSession::connect(&args.hosts)?;
-    warm(args, &session)?;
-    mark("ready")?;
-    let (start, limit) = (now(), args.limit()?);
-    let cycles = thread::scope(|scope| -> Outcome<Vec<Cycle>> {
-        let run = || -> Outcome<Vec<Cycle>> {
-            let (mut cycle, mut cycles) = (make(&session)?, Vec::new());
-            while !limit.reached(cycles.len()) {
-                cycles.push(cycle()?);
-            }
-            Ok(cycles)
-        };
-        let threads = (0..args.threads()?)
-            .map(|_| Builder::new().stack_size(STACK).spawn_scoped(scope, run))
-            .collect::<Result<Vec<_>, _>>()?;
-        gather(threads)
+    let session = connect(args)?;
+    in_a_loop(args, None, || {
+        let lock = ZkRwLock::new(&session, args.path())?;
+        Ok(move || Ok(cycle_of(|| lock.read(), || ())?))
     })?;
-    report(args, &cycles, start, counter, "")?;
-    done()?;
     Ok(session.close()?)
 }
 
-/// A holder and many waiters with one cycle each. It measures the time from the holder's release to
-/// the last waiter's release.
-///
-/// The holder has a session of its own, so that each session of the waiters has one node in the
-/// queue. The threads of a session queue within this process. No thread ends before all have
-/// finished their cycle: the ends of 1,000 threads would take longer than the hand-overs between
-/// them.
+/// A holder and many waiters with one cycle each. The holder has a session of its own, so that each
+/// session of the waiters has one node in the queue. The threads of a session queue within this
+/// process.
 fn waiters(args: &Args) -> Outcome<()> {
-    let threads = args.threads()?;
-    let count = usize::try_from(args.number("sessions", 8)?)?.clamp(1, threads.max(1));
+    let (count, counter) = (args.sessions()?, &Counter::default());
     let sessions =
         (0..count).map(|_| ZkSession::connect(&args.hosts)).collect::<Result<Vec<_>, _>>()?;
-    let holding = ZkSession::connect(&args.hosts)?;
-    warm(args, &holding)?;
+    let holding = connect(args)?;
     let held = ZkMutex::new(&holding, args.path())?;
     let guard = held.lock()?;
-    mark("ready")?;
-    let (counter, calling, all) = (Counter::default(), AtomicUsize::new(0), Barrier::new(threads));
-    let before = resident();
-    let (start, cycles, memory) = thread::scope(|scope| -> Outcome<(u64, Vec<Cycle>, String)> {
-        let (counter, calling, all) = (&counter, &calling, &all);
-        let mut started = Vec::new();
-        for number in 0..threads {
-            let mutex = ZkMutex::new(&sessions[number % count], args.path())?;
-            let wait = move || -> Outcome<Vec<Cycle>> {
-                calling.fetch_add(1, Relaxed);
-                let cycle = cycle(&mutex, || counter.bump());
-                all.wait();
-                Ok(vec![cycle?])
-            };
-            started.push(Builder::new().stack_size(STACK).spawn_scoped(scope, wait)?);
-        }
-        let deadline = Instant::now() + LIMIT;
-        while calling.load(Relaxed) < threads || held.contenders()?.len() <= count {
-            if Instant::now() >= deadline {
-                return Err("the waiters did not queue in time".into());
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        thread::sleep(SETTLE);
-        let memory = bytes_each(before, threads);
-        mark("queued")?;
-        let start = now();
-        guard.unlock()?;
-        Ok((start, gather(started)?, memory))
-    })?;
-    report(args, &cycles, start, Some(&counter), &format!(",\"sessions\":{count}{memory}"))?;
-    done()?;
+    let waiter = |number: usize| {
+        let mutex = ZkMutex::new(&sessions[number % count], args.path())?;
+        Ok(move || Ok(cycle(&mutex, || counter.bump())?))
+    };
+    let queued = || Ok(held.contenders()?.len() > count);
+    drain(args, counter, waiter, queued, || Ok(guard.unlock()?))?;
     for session in sessions.iter().chain([&holding]) {
         session.close()?;
     }
@@ -331,12 +250,4 @@ fn sessions(args: &Args) -> Outcome<()> {
         session.close()?;
     }
     Ok(())
-}
-
-fn gather(threads: Vec<ScopedJoinHandle<'_, Outcome<Vec<Cycle>>>>) -> Outcome<Vec<Cycle>> {
-    let mut all = Vec::new();
-    for thread in threads {
-        all.extend(thread.join().map_err(|_| "a thread panicked")??);
-    }
-    Ok(all)
 }

@@ -1,4 +1,4 @@
-package holders;
+package peers;
 
 import java.util.ArrayList;
 import java.util.List;
