@@ -522,7 +522,8 @@ def short_table(data):
         if any(values.values()):
             times = ratio(values.get("ours"), values.get("curator"))
             rows.append([what(*key), *(number(values[p]) for p in peers), times])
-    spreads = [data.spread(base, p, *key) or 0 for p in peers for key in SHORT if data.runs(base, p, *key)]
+    shown = [(base, p, *key) for p in peers for key in SHORT]
+    spreads = [data.spread(*key) or 0 for key in shown if data.runs(*key)]
     head = paragraph(
         f"Locks and unlocks per second, medians of one run ({plural(machine['cores'], 'core')} "
         f"shared with ZooKeeper {data.lines[0]['versions']['zookeeper']}, {how(base)}; "
@@ -560,7 +561,9 @@ def beside_table(data):
                     handoff[p] = handoff[p] or data.value("handoff_p50_us", place, p, *threads)
             name = what(*key) + ("" if place == base else f"; {how(place)}")
             times = ratio(rates["ours"], rates.get("curator"))
-            rows.append([name, *(number(rates[p]) for p in peers), times, *(number(handoff.get(p)) for p in ("curator", "ours"))])
+            cells = [number(rates[p]) for p in peers]
+            cells += [times, *(number(handoff.get(p)) for p in ("curator", "ours"))]
+            rows.append([name, *cells])
     head = ["workload", *map(data.title, peers), "times Curator's"]
     text = f"Cycles a second; where nothing else is said, with {how(base)}:"
     return (
@@ -585,8 +588,8 @@ def floors_table(data):
     if not rows:
         return ""
     text = (
-        "Beside one bare blocking socket without any recovery: the rate of the same requests in one "
-        "flight, and the client's processor time for the same requests in sequence."
+        "Beside one bare blocking socket without any recovery: the rate of the same requests in "
+        "one flight, and the client's processor time for the same requests in sequence."
     )
     head = ["workload", "socket, a second", "zk-mutex", "share"]
     head += ["socket, µs of CPU a cycle", "zk-mutex", "times"]

@@ -105,7 +105,7 @@ def four_letter_word(host, word):
 
 
 def free_ports(count):
-    """They are free now. Somebody may take one before it is used; then the start of a server fails."""
+    """They are free now. If somebody takes one before it is used, the start of a server fails."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -129,9 +129,10 @@ def helper(words, **options):
     return started.returncode, output
 
 
-def tool(function, variable):
-    """The words of a variable that a function of tests/clients/tools.sh sets, which installs and
+def tool(function, *variables):
+    """The words of variables that a function of tests/clients/tools.sh sets, which installs and
     builds what is missing. None: it cannot."""
-    script = f'. tests/clients/tools.sh; {function} >&2; printf "%s\\n" "${{{variable}[@]}}"'
+    words = " ".join(f'"${{{variable}[@]}}"' for variable in variables)
+    script = f'. tests/clients/tools.sh; {function} >&2; printf "%s\\n" {words}'
     code, output = helper(["bash", "-euc", script, "bench"], stdout=subprocess.PIPE)
     return output.splitlines() if code == 0 else None

@@ -22,17 +22,18 @@ import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
- * Curator's locks as a peer of bench/compare; bench/src/protocol.rs says what the two agree on. Each
- * thread has a lock object of its own, or with shared=1 all have one.
+ * Curator's locks as a peer of bench/compare; bench/src/protocol.rs says what the two agree on.
+ * Each thread has a lock object of its own, or with shared=1 all have one.
  */
 final class Locks {
     private static final BufferedReader IN = new BufferedReader(new InputStreamReader(System.in));
     private static final int SESSION = 30_000, CONNECT = 15_000; // milliseconds
-    /** More cycles than other peers have: Java compiles what has run often. */
-    private static final long WARM = 3000;
+    /** More cycles than other peers have, for so long: Java compiles what has run often. */
+    private static final long WARM = 3000, WARMING = 3_000_000_000L; // ns
     private static final long SETTLE = 300; // milliseconds
 
     private final Map<String, String> settings = new HashMap<>();
+    private final List<CuratorFramework> clients = new ArrayList<>();
     private final ExecutorService pool = Executors.newCachedThreadPool();
     private final String hosts, workload, path;
     private final int threads;
@@ -63,6 +64,8 @@ final class Locks {
         }
         System.out.println("DONE");
         while (IN.readLine() != null) {}
+        // Otherwise the servers would end them during the next measurement.
+        locks.clients.parallelStream().forEach(CuratorFramework::close);
         System.exit(0);
     }
 
@@ -81,6 +84,7 @@ final class Locks {
         client.start();
         if (!client.blockUntilConnected(CONNECT, TimeUnit.MILLISECONDS))
             throw new IllegalStateException("no connection to " + hosts);
+        clients.add(client);
         return client;
     }
 
@@ -101,8 +105,10 @@ final class Locks {
     }
 
     private void warm(CuratorFramework client) throws Exception {
-        InterProcessMutex lock = lock(client, path + "-warm");
-        for (long left = number("warm", WARM); left > 0; left--) cycle(lock, false);
+        InterProcessMutex lock = lock(client, path + "-warm-" + ProcessHandle.current().pid());
+        long end = System.nanoTime() + WARMING;
+        for (long left = number("warm", WARM); left > 0 && System.nanoTime() < end; left--)
+            cycle(lock, false);
     }
 
     private void loop() throws Exception {
@@ -118,7 +124,8 @@ final class Locks {
             loops.add(pool.submit(() -> {
                 InterProcessMutex lock = shares ? shared : lock(client, path);
                 List<Cycle> cycles = new ArrayList<>();
-                while (cycles.size() < max && System.nanoTime() < end) cycles.add(cycle(lock, !reads));
+                while (cycles.size() < max && System.nanoTime() < end)
+                    cycles.add(cycle(lock, !reads));
                 return cycles;
             }));
         List<Cycle> cycles = gather(loops);
@@ -128,8 +135,7 @@ final class Locks {
     /** A holder and many waiters with one cycle each. The holder has a session of its own. */
     private void drain() throws Exception {
         int sessions = (int) Math.min(number("sessions", 8), threads);
-        List<CuratorFramework> clients = new ArrayList<>();
-        for (int number = 0; number < sessions; number++) clients.add(connect());
+        for (int number = 0; number < sessions; number++) connect();
         CuratorFramework holding = connect();
         warm(holding);
         InterProcessMutex held = lock(holding, path);
@@ -181,8 +187,9 @@ final class Locks {
         long end = cycles.stream().mapToLong(Cycle::released).max().orElse(start + 1);
         long[] acquiring = cycles.stream().mapToLong(c -> c.acquired - c.acquire).toArray();
         long[] releasing = cycles.stream().mapToLong(c -> c.released - c.release).toArray();
-        String release = String.format(Locale.ROOT, ",\"rel_p50_us\":%.1f", percentile(releasing, .5));
-        line(acquiring, end - start, release + more);
+        double release = percentile(releasing, .5);
+        String first = String.format(Locale.ROOT, ",\"rel_p50_us\":%.1f", release);
+        line(acquiring, end - start, first + more);
     }
 
     private void line(long[] took, long ns, String more) {

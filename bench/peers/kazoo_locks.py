@@ -1,8 +1,10 @@
 """kazoo's locks as a peer of bench/compare; bench/src/protocol.rs says what the two agree on. Each
 thread has a lock object of its own."""
 
+import concurrent.futures
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -19,6 +21,7 @@ class Peer:
         self.settings = dict(setting.split("=", 1) for setting in settings)
         self.path = self.settings.get("path", "/bench/lock")
         self.threads = self.number("threads", 1)
+        self.clients = []
         self.counter = 0  # only the lock protects it
 
     def number(self, key, otherwise):
@@ -29,7 +32,13 @@ class Peer:
         logger.setLevel(logging.ERROR)
         client = KazooClient(hosts=self.hosts, timeout=30.0, logger=logger)
         client.start(timeout=60.0)
+        self.clients.append(client)
         return client
+
+    def close(self):
+        """Otherwise the servers would end the sessions during the next measurement."""
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:
+            list(pool.map(lambda client: client.stop(), self.clients))
 
     def lock(self, client, path):
         return (client.ReadLock if self.workload == "readers" else client.Lock)(path)
@@ -46,7 +55,7 @@ class Peer:
         return acquire, acquired, release, now()
 
     def warm(self, client):
-        lock = self.lock(client, self.path + "-warm")
+        lock = self.lock(client, f"{self.path}-warm-{os.getpid()}")
         for _ in range(self.number("warm", 500)):
             self.cycle(lock, counts=False)
 
@@ -135,6 +144,7 @@ def main():
         sys.exit(3)
     print("DONE", flush=True)
     sys.stdin.read()
+    peer.close()
 
 
 if __name__ == "__main__":

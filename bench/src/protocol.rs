@@ -1,15 +1,15 @@
-//! What `bench/compare` and each of its peers agree on: arguments, marks, the shared clock, the lines
-//! of JSON and of events.
+//! What `bench/compare` and each of its peers agree on: arguments, marks, the shared clock, the
+//! lines of JSON and of events.
 //!
 //!     PEER HOSTS WORKLOAD key=value...
 //!
 //! - A peer that lacks the workload ends with exit status 3, and with 2 if the arguments are wrong.
-//!   Otherwise it connects, and warms up with so many cycles (`warm`) on another path.
+//!   Otherwise it connects, and warms up with so many cycles (`warm`) on a path of its own.
 //! - It prints `MARK ready` and waits for a line of input. `waiters` prints `MARK queued` when all
 //!   its threads wait, and waits for one more line.
 //! - It runs, and prints one line of JSON: `threads`, `ops`, `seconds`, `ops_per_s`; `p50_us` and
-//!   `p99_us` of acquire (in `reentrant`, of acquire and release); `rel_p50_us` of release; `exact`:
-//!   a counter that the lock alone protected came out right.
+//!   `p99_us` of acquire (in `reentrant`, of acquire and release); `rel_p50_us` of release; and
+//!   `exact`: a counter that the lock alone protected came out right. `waiters` adds `sessions`.
 //! - With `events=FILE` it writes a line for each cycle, of four times of CLOCK_MONOTONIC in ns:
 //!   when acquire was called and had returned, and when release was called and had returned.
 //! - It prints `DONE`, and keeps its sessions until its input is closed.
@@ -118,9 +118,9 @@ impl Args {
         Ok(usize::try_from(self.number("sessions", 8)?)?.clamp(1, self.threads()?))
     }
 
-    /// Where to warm up.
+    /// Where this process warms up, alone.
     pub fn warm_path(&self) -> String {
-        format!("{}-warm", self.path())
+        format!("{}-warm-{}", self.path(), std::process::id())
     }
 
     pub fn path(&self) -> &str {
@@ -213,8 +213,8 @@ pub fn mark(name: &str) -> io::Result<()> {
     io::stdin().read_line(&mut String::new()).map(drop)
 }
 
-/// Threads in a loop: each makes its lock, of which it gets a function for one cycle, and runs cycles
-/// until the limit.
+/// Threads in a loop: each makes its lock, of which it gets a function for one cycle, and runs
+/// cycles until the limit.
 pub fn in_a_loop<C: FnMut() -> Outcome<Cycle>>(
     args: &Args,
     counter: Option<&Counter>,
@@ -239,9 +239,9 @@ pub fn in_a_loop<C: FnMut() -> Outcome<Cycle>>(
     Ok(done()?)
 }
 
-/// Many waiters behind a holder, with one cycle each. It measures the time from the holder's release
-/// to the last waiter's release. Each waiter makes its lock from its number, and `queued` says
-/// whether all of them are in the queue once they have been told to acquire.
+/// Many waiters behind a holder, with one cycle each. It measures the time from the holder's
+/// release to the last waiter's release. Each waiter makes its lock from its number, and `queued`
+/// says whether all of them are in the queue once they have been told to acquire.
 ///
 /// No thread ends before all have finished their cycle: the ends of 1,000 threads would take longer
 /// than the hand-overs between them.

@@ -1,6 +1,6 @@
 # What run, mixed, fleet and fences stand on, and bench/fleet.py and bench/compare: kazoo from PyPI,
-# Curator from Debian or from the directory that CURATOR_JARS names, ZooKeeper likewise (ZK_JARS), and
-# commands that end with their script. To be sourced in the project's root; builds under
+# Curator from Debian or from the directory that CURATOR_JARS names, ZooKeeper likewise (ZK_JARS),
+# and commands that end with their script. To be sourced in the project's root; builds under
 # ${CARGO_TARGET_DIR:-target}/clients.
 # shellcheck shell=bash
 

@@ -8,8 +8,8 @@
 //! - `flight`: the same, and the delete is not waited for: its answer is read by the next acquire;
 //! - `bare`: create and delete alone, each waited for. That excludes nobody.
 //!
-//! Behind another contender all but `bare` watch its node, wait, and list again. One process has one
-//! thread.
+//! Behind another contender all but `bare` watch its node, wait, and list again. One process has
+//! one thread.
 
 use std::io;
 use std::process::ExitCode;
