@@ -345,7 +345,7 @@ fn after_loss(reason: LossReason) -> &'static str {
             "this process must not do the work that it protects, and to lock connects a session of its own"
         }
         LossReason::AuthFailed => {
-            "stop the work that it protects, drop its guards, and correct the credentials given to auth()"
+            "stop the work that it protects, drop its guards, and correct the login of the session, as the log says"
         }
         LossReason::Resigned => "stop the work that it protects",
         _ => "stop the work that it protects, drop its guards and lock again",

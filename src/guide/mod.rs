@@ -17,6 +17,7 @@
 //! | chapter | the question | minutes |
 //! | --- | --- | --- |
 //! | [`operations`] | session timeout, ACLs, TLS, metrics, logs; limits | 10 |
+//! | [`sasl`] | how does a session log in by a password or by Kerberos | 4 |
 //! | [`deployment`] | what do I give to systemd, Kubernetes and ZooKeeper, and which figures for which T | 10 |
 //! | [`guarantees`] | what do the locks promise, and what must be true of the servers for that | 10 |
 //! | [`costs`] | what does each operation send, how fast is it, what do 10,000 sessions cost | look it up |
@@ -68,6 +69,9 @@ pub mod comparison {}
 
 #[doc = include_str!("interop.md")]
 pub mod interop {}
+
+#[doc = include_str!("sasl.md")]
+pub mod sasl {}
 
 #[doc = include_str!("forks.md")]
 pub mod forks {}

@@ -36,7 +36,7 @@ fn servers_out_of_reach_print_what_the_page_says() {
     hidden.push((format!("{:.1} s", waited.as_secs_f64()), "N s"));
     failures.add(&error, &all(&hidden));
     let refused = config(&at).auth("nonsense", "orders:secret").connect_timeout(SOON);
-    failures.add(&failed(ZkSession::connect(refused)), &[]);
+    failures.add(&failed(ZkSession::connect(refused)), &[("nonsense", "SCHEME")]);
     failures.check();
 }
 

@@ -405,7 +405,7 @@ fn unknown_auth_scheme_is_an_auth_error_that_says_what_to_check() {
     assert!(matches!(&error, Error::Auth { op: "connect", .. }), "{error:?}");
     let said = error.to_string();
     assert!(
-        said.starts_with("connect") && said.contains("check the scheme and the credentials"),
+        said.starts_with("connect") && said.contains("the scheme nonsense (AuthFailed); check"),
         "{said}"
     );
 }

@@ -1,12 +1,13 @@
 //! A server of the scenario's own, always embedded, and what scenarios do with it.
-use super::{Raw, brand, contend::stat, raw, scene::SOON, until};
+use super::{Raw, brand, contend::stat, raw, sasl, scene::SOON, until};
 use std::{thread, time::Duration};
 use zk_mutex::{LossReason, SessionEvent, ZkMutexGuard};
 use zk_test_server::{Matcher, TestServer};
 
-/// A server on a port of its own, which serves over TLS too where the run's switch says so.
+/// A server on a port of its own, which serves over TLS too where the run's switch says so. (Users
+/// who log in by SASL have the servers of `Server`.)
 pub fn start() -> (TestServer, String) {
-    let server = brand::embedded();
+    let server = sasl::with_user(brand::embedded());
     #[cfg(feature = "tls")]
     let server = match super::tls::for_loopback() {
         Some(tls) => server.tls(tls),

@@ -1,5 +1,5 @@
 //! Tools for all scenarios: sessions, their events, and the lock's folder at the end.
-use super::{Proxy, Raw, ask, brand, raw, until};
+use super::{Proxy, Raw, ask, brand, raw, sasl, until};
 #[cfg(feature = "tls")]
 use super::{pki, tls};
 use crossbeam_channel::Receiver;
@@ -18,12 +18,20 @@ pub fn session(connect_string: &str) -> ZkSession {
     session_of(connect_string, Duration::from_secs(30))
 }
 
-/// The settings of a session, which connects over TLS where the run's switch says so.
+/// The settings of a session, which connects over TLS and logs in by SASL where the run's switches
+/// say so.
 pub fn config(connect_string: impl Into<String>) -> Config {
-    let config = Config::new(connect_string);
+    #[allow(unused_mut, reason = "without these features there is no more to set")]
+    let mut config = Config::new(connect_string);
     #[cfg(feature = "tls")]
     if tls::is_on() {
-        return config.tls(TlsConfig::new(pki::Pki::shared().ca_file()));
+        config = config.tls(TlsConfig::new(pki::Pki::shared().ca_file()));
+    }
+    if sasl::is_on() {
+        #[cfg(feature = "sasl-digest-md5")]
+        return config.sasl_digest_md5(sasl::USER.0, sasl::USER.1);
+        #[cfg(not(feature = "sasl-digest-md5"))]
+        panic!("{} needs the feature sasl-digest-md5", sasl::SWITCH);
     }
     config
 }

@@ -3,7 +3,7 @@
 #[cfg(feature = "tls")]
 use super::pki;
 use super::{
-    brand, child, residue, scratch, shared, tls,
+    brand, child, residue, sasl, scratch, shared, tls,
     variant::{self, On, Variant},
 };
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -160,8 +160,8 @@ pub fn main(tests: fn() -> Vec<Test>, traps: fn() -> Vec<Test>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let refused = tls::refusal(!variants.contains(&Variant::Real)).map(str::to_owned);
-    if let Some(why) = refused.or_else(|| brand::chosen().err()) {
+    let refused = tls::refusal(!variants.contains(&Variant::Real)).or_else(sasl::refusal);
+    if let Some(why) = refused.map(str::to_owned).or_else(|| brand::chosen().err()) {
         eprintln!("{why}");
         return ExitCode::from(2);
     }

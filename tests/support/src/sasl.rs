@@ -2,7 +2,7 @@
 //! properties. An embedded one knows DIGEST-MD5 alone, and that needs the feature `sasl`.
 use super::{Kdc, kdc, server::Builder};
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
 };
 use zk_test_server::TestServerBuilder;
@@ -14,6 +14,25 @@ const REQUIRED: &str = "zookeeper.sessionRequireClientSASLAuth";
 const ALLOWS_FAILED: &str = "zookeeper.allowSaslFailedClients";
 /// The principal of every server: the address of a server is its own and has no name.
 pub const SERVICE: &str = "zookeeper/localhost";
+
+/// Set to `yes`: the sessions of the scenarios log in by SASL DIGEST-MD5, as [`USER`], whom the
+/// servers know. (Raw clients do not log in, so no server requires it.) Needs the feature `sasl`
+/// and, in zk-mutex, `sasl-digest-md5`.
+pub const SWITCH: &str = "ZK_TEST_SASL";
+
+/// The user of all sessions where the switch is on, with the password.
+pub const USER: (&str, &str) = ("suite", "of the suite");
+
+/// Whether the switch is on.
+pub fn is_on() -> bool {
+    env::var_os(SWITCH).is_some_and(|word| word == "yes")
+}
+
+/// Why the switch cannot be on, if it is.
+pub(super) fn refusal() -> Option<&'static str> {
+    (is_on() && cfg!(not(feature = "sasl")))
+        .then_some("ZK_TEST_SASL needs `--features zk-test-support/sasl`")
+}
 
 /// How a server authenticates clients by SASL.
 #[derive(Clone)]
@@ -83,6 +102,15 @@ impl Builder {
 /// Whether an embedded server has this property too.
 pub(super) fn is_embedded(property: &str) -> bool {
     [FIPS_MODE, REQUIRED, ALLOWS_FAILED].contains(&property)
+}
+
+/// Where the switch is on: the embedded server knows the user of all sessions.
+pub fn with_user(server: TestServerBuilder) -> TestServerBuilder {
+    #[cfg(feature = "sasl")]
+    if is_on() {
+        return server.sasl_user(USER.0, USER.1);
+    }
+    server
 }
 
 /// Gives an embedded server the users and the demands.

@@ -1,7 +1,7 @@
 //! One server, real or embedded, on a loopback address of its own. The scenario's variant decides
 //! which, unless the scenario itself does.
 use super::{
-    Scratch, ask, embedded::Embedded, own_loopback, real::Real, sasl::Sasl, variant::Variant,
+    Scratch, ask, embedded::Embedded, own_loopback, real::Real, sasl, sasl::Sasl, variant::Variant,
 };
 #[cfg(feature = "tls")]
 use super::{
@@ -43,7 +43,7 @@ pub struct Builder {
 
 impl Builder {
     pub(super) fn new(variant: Variant) -> Builder {
-        Builder {
+        let builder = Builder {
             variant,
             tick: Duration::from_millis(250),
             min_session: Duration::from_millis(500),
@@ -58,7 +58,8 @@ impl Builder {
             shifted_clock: 0,
             #[cfg(feature = "tls")]
             tls: ServerSide::of_run(),
-        }
+        };
+        if sasl::is_on() { builder.sasl_digest(&[sasl::USER]) } else { builder }
     }
 
     /// Serves over TLS too: an embedded server on its port, a real one at the secure address.
