@@ -86,8 +86,8 @@ impl ZkSession {
     /// comes at once, and no server is dialled. (Only whether a [required
     /// chroot](Config::require_chroot) exists is asked of a server.)
     /// [`Error::Connect`](crate::Error::Connect) when no server gave a session within the connect
-    /// timeout; it names each host with the reason. [`Error::Auth`](crate::Error::Auth) when a
-    /// server refused the credentials.
+    /// timeout; it names each host with the reason. [`Error::Auth`](crate::Error::Auth) when all
+    /// servers refuse the login.
     pub fn connect(config: impl Into<Config>) -> Result<Self> {
         ZkSession::builder(config).connect()
     }

@@ -540,11 +540,12 @@ impl Core {
             }
             match inbox.recv_deadline(begun + sleep) {
                 Ok(SupervisorMessage::Session(number, event)) => {
-                    if let Some(reason) = self.session_event(number, &event) {
-                        // An expired session is replaced at once. After any other loss the next
-                        // session may be lost for the same reason, so a pause comes first.
-                        failures =
-                            if reason == LossReason::SessionExpired { 0 } else { failures + 1 };
+                    if let Some((reason, was_connected)) = self.session_event(number, &event) {
+                        // An expired session that had a connection is replaced at once. After any
+                        // other loss the next session may be lost for the same reason, so a pause
+                        // comes first.
+                        let is_expired = reason == LossReason::SessionExpired;
+                        failures = if is_expired && was_connected { 0 } else { failures + 1 };
                         let pause = if failures == 0 {
                             Duration::ZERO
                         } else {
@@ -576,8 +577,9 @@ impl Core {
         warn!("session {id}: no connection for {seconds} s; {left}{}", Hosts(&hosts));
     }
 
-    /// Takes an event of a session. Returns the reason if the session is lost.
-    fn session_event(&self, number: u64, event: &SessionEvent) -> Option<LossReason> {
+    /// Takes an event of a session. If the session is lost, returns the reason, and whether a
+    /// connection had carried the session.
+    fn session_event(&self, number: u64, event: &SessionEvent) -> Option<(LossReason, bool)> {
         let mut state = self.state.lock();
         if state.generations != number || state.state == SessionState::Closed {
             return None;
@@ -607,7 +609,7 @@ impl Core {
         drop(state);
         self.changes.notify(&(), true);
         log_transition(&id, event, &server, away);
-        lost.map(|(reason, _)| reason)
+        lost.map(|(reason, lost)| (reason, lost.epoch() > 0))
     }
 
     fn report(&self, event: &SessionEvent) {

@@ -32,9 +32,9 @@ pub enum Error {
         /// How long the library tried.
         waited: Duration,
     },
-    /// A server refused the login of the session: the credentials of
-    /// [`Config::auth`](crate::Config::auth), or the login by SASL; or it serves only sessions that
-    /// log in, and this one did not.
+    /// All servers refuse the login of the session: the credentials of
+    /// [`Config::auth`](crate::Config::auth), or the login by SASL. Or a server serves only sessions
+    /// that log in, and this one did not.
     Auth {
         /// The operation that failed.
         op: &'static str,

@@ -81,8 +81,8 @@ impl Session {
     /// [`Error::InvalidConfig`] for a setting that cannot work; this comes at once, and no server
     /// is dialled. (Only whether a [required chroot](Config::require_chroot) exists is asked of a
     /// server.) [`Error::Connect`] when no server gave a session within
-    /// [`Config::connect_timeout`]; it names each host with the reason. [`Error::Auth`] when a
-    /// server refused the credentials.
+    /// [`Config::connect_timeout`]; it names each host with the reason. [`Error::Auth`] when all
+    /// servers refuse the login.
     pub fn connect(config: impl Into<Config>) -> Result<Self> {
         Session::start(config.into(), None)?.awaited()
     }
@@ -96,8 +96,8 @@ impl Session {
     ///   allows.
     /// * The log says after 10 s what each host answers.
     ///
-    /// The connect timeout does not end this: the session tries until it is closed. If a server
-    /// refuses the credentials, calls give [`Error::Auth`], as when that happens later. If a
+    /// The connect timeout does not end this: the session tries until it is closed. If all
+    /// servers refuse the login, calls give [`Error::Auth`], as when that happens later. If a
     /// [required chroot](Config::require_chroot) does not exist, calls give
     /// [`Error::InvalidConfig`] until it does.
     ///

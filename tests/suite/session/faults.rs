@@ -744,7 +744,9 @@ fn end_of_stream_that_comes_with_the_last_bytes_is_noticed_at_once() {
     let welcome = Writer::new().i32(0).i32(24_000).i64(7).buffer(&[1; 16]).bool(false).frame();
     // Each connection ends at once, so `connect` need not see an open one.
     let stub = Stub::start(welcome, Then::CloseFirst);
-    let session = session_of(&stub.connect_string(), timeout);
+    // (The stub speaks no TLS and no SASL, whatever the run's switches say.)
+    let config = Config::new(stub.connect_string()).session_timeout(timeout);
+    let session = ZkSession::connect(config.connect_timeout(SOON)).unwrap();
     assert_eq!(session.status().session_id, Some(7));
     // A silence would be noticed after an eighth of the timeout at the earliest.
     until("the session dials again", timeout / 12, || (stub.taken() > 1).then_some(()));

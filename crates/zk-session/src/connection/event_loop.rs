@@ -50,6 +50,8 @@ pub(crate) struct EventLoop {
     /// blocks.
     resolutions: (Sender<Resolved>, Receiver<Resolved>),
     refusals: Refusals,
+    /// The hosts that have refused the login since one of them took it.
+    login_refused: HashSet<String>,
 }
 
 /// The hosts that have closed the connection right behind the connect request for our session,
@@ -114,6 +116,7 @@ impl EventLoop {
             server: None,
             resolutions: unbounded(),
             refusals: Refusals::default(),
+            login_refused: HashSet::default(),
         };
         spawn_own(name, move || {
             let end = catch_unwind(AssertUnwindSafe(|| this.run()));
@@ -182,6 +185,7 @@ impl EventLoop {
         }
         if inner.machine.is_up() {
             self.refusals = Refusals::default(); // a server has resumed the session
+            self.login_refused.clear();
         }
         if let Refusals { hosts, since: Some(since) } = &self.refusals {
             if self.dialer.hosts().all(|host| hosts.contains(&host.to_string())) {
@@ -429,6 +433,13 @@ impl EventLoop {
             );
         } else {
             debug!("{}: {reason}", server.host);
+        }
+        if let Some(reason) = inner.machine.take_refusal() {
+            self.login_refused.insert(server.host.clone());
+            if self.dialer.hosts().all(|host| self.login_refused.contains(&host.to_string())) {
+                self.login_refused.clear();
+                inner.machine.refused_login(reason, now);
+            }
         }
         self.host_failed(&server.host, reason.to_owned(), refused_at);
         if carried_the_session {

@@ -65,7 +65,7 @@ impl Machine {
             }
             SaslStep::Done => self.present_credentials(now),
             SaslStep::Failed(reason) => self.disconnect(reason, now),
-            SaslStep::Refused(reason) => self.refused(reason, now),
+            SaslStep::Refused(reason) => self.login_refused(reason, now),
         }
     }
 
@@ -89,7 +89,7 @@ impl Machine {
                     None => ("SASL", ""),
                 };
                 let name = err::name(code);
-                self.refused(format!("the server refused {login} ({name}); {advice}"), now);
+                self.login_refused(format!("the server refused {login} ({name}); {advice}"), now);
             }
             code => {
                 let name = err::name(code);
@@ -134,7 +134,7 @@ impl Machine {
                 "the server refused the credentials of the scheme {scheme} ({}); check them, and whether the servers have that scheme",
                 err::name(code)
             );
-            self.refused(reason, now);
+            self.login_refused(reason, now);
             return Ok(());
         }
         self.phase = Phase::Auth(since, left.saturating_sub(1));
@@ -158,26 +158,38 @@ impl Machine {
                 words.login
             ),
         };
-        self.refused(reason, now);
+        self.refused_login(reason, now);
     }
 
-    /// The session is lost, because no server will let it in. If it ends anyway, the next
-    /// connection tries to close it without a login: only a server that enforces one refuses that.
-    fn refused(&mut self, reason: String, now: BootTime) {
+    /// This server refuses the login. Another one may take it: the key or the password of one
+    /// server may be wrong, or not be changed yet. So the connection is given up, and the owner
+    /// says when all servers have refused ([`refused_login`](Self::refused_login)).
+    ///
+    /// A session that ends anyway is closed by the next connection without a login: only a server
+    /// that enforces one refuses that.
+    fn login_refused(&mut self, reason: String, now: BootTime) {
         match &mut self.ending {
-            Some(ending) => {
-                ending.is_login_refused = true;
-                self.disconnect(reason, now);
-            }
-            None => {
-                self.phase = Phase::Up; // the server may still read, and then takes the close
-                self.refusal = Some(reason.clone());
-                self.outputs.push_back(Output::Refused(reason.clone()));
-                self.end(LossReason::AuthFailed, now);
-                self.ending.iter_mut().for_each(|ending| ending.is_login_refused = true);
-                self.outputs.push_back(Output::warn(reason));
-            }
+            Some(ending) => ending.is_login_refused = true,
+            None => self.refused_here = Some(reason.clone()),
         }
+        self.disconnect(reason, now);
+    }
+
+    /// Why the last server has refused the login, if it has; the owner takes this once.
+    pub(crate) fn take_refusal(&mut self) -> Option<String> {
+        self.refused_here.take()
+    }
+
+    /// No server lets the session in, the last one for this reason: the session is lost.
+    pub(crate) fn refused_login(&mut self, reason: String, now: BootTime) {
+        if self.is_ending() {
+            return;
+        }
+        self.refusal = Some(reason.clone());
+        self.outputs.push_back(Output::Refused(reason.clone()));
+        self.end(LossReason::AuthFailed, now);
+        self.ending.iter_mut().for_each(|ending| ending.is_login_refused = true);
+        self.outputs.push_back(Output::warn(reason));
     }
 
     /// What a request failed with: it bears the reason if the session has no login.

@@ -191,6 +191,8 @@ pub(crate) struct Machine {
     phase: Phase,
     session: Option<Session>,
     ending: Option<Ending>,
+    /// Why the last server has refused the login, until the owner has taken it.
+    refused_here: Option<String>,
     /// Why the servers refuse the login, if that has ended the session.
     refusal: Option<String>,
     /// Counts the connections that have carried the session. A watch lives only on its own
@@ -351,6 +353,7 @@ impl Machine {
             phase: Phase::Down,
             session: None,
             ending: None,
+            refused_here: None,
             refusal: None,
             epoch: 0,
             zxid: 0,

@@ -40,8 +40,12 @@ pub(super) struct Rig {
     pub(super) folders: Vec<(u64, Option<Vec<String>>)>,
     /// The tokens of the server for the mechanism of SASL, from the first, empty one.
     pub(super) sasl: Vec<Option<Vec<u8>>>,
-    /// Why the server has refused the login.
+    /// Why the session has ended, if its login was refused.
     pub(super) refusals: Vec<String>,
+    /// Why each server has refused the login.
+    pub(super) refused_by: Vec<String>,
+    /// There is no other server that could take the login.
+    pub(super) is_only_host: bool,
     /// The lines for the log.
     pub(super) logged: Vec<String>,
     /// The data that watches of held nodes have read.
@@ -80,6 +84,8 @@ impl Rig {
             folders: Vec::new(),
             sasl: Vec::new(),
             refusals: Vec::new(),
+            refused_by: Vec::new(),
+            is_only_host: true,
             logged: Vec::new(),
             read: Arc::default(),
             server_in: Frames::default(),
@@ -157,6 +163,12 @@ impl Rig {
 
     /// Carries out the outputs of the machine, as the generation does.
     pub(super) fn deliver_outputs(&mut self) {
+        if let Some(reason) = self.machine.take_refusal() {
+            self.refused_by.push(reason.clone());
+            if self.is_only_host {
+                self.machine.refused_login(reason, self.now);
+            }
+        }
         while !self.machine.outputs.is_empty() {
             for output in std::mem::take(&mut self.machine.outputs) {
                 self.take_output(output);

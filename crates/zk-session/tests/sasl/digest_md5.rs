@@ -17,6 +17,7 @@ pub fn tests() -> Vec<zk_test_support::Test> {
         credentials_of_another_scheme_go_behind_the_login,
         a_failed_login_is_no_login_where_the_server_lets_it_pass,
         a_server_without_sasl_is_named_and_so_is_what_it_lacks,
+        one_server_that_refuses_the_login_costs_nothing_while_another_takes_it,
         a_lost_answer_to_the_login_costs_the_connection_and_not_the_session,
         letters_of_other_alphabets_log_in,
     ];
@@ -159,6 +160,23 @@ fn a_server_without_sasl_is_named_and_so_is_what_it_lacks() {
     let Error::Connect { hosts, .. } = &e else { panic!("{e}") };
     assert_eq!(hosts[0].host, servers);
     assert_says(&e.to_string(), &["SASL DIGEST-MD5", "JAAS", "Server"]);
+}
+
+/// One server may have an old password, or an old key.
+fn one_server_that_refuses_the_login_costs_nothing_while_another_takes_it() {
+    let (server, stale) =
+        (server().start(), Server::builder().sasl_digest(&[("bob", "b")]).start());
+    let proxy = Proxy::start(stale.address());
+    let both = format!("{},{}", proxy.connect_string(), server.connect_string());
+    until("a session has dialled the stale server first", SOON, || {
+        let session = alice(&both);
+        assert!(session.requests().within(SOON).exists("/").unwrap().is_some());
+        (proxy.count(OpKind::Sasl) > 0).then_some(())
+    });
+    // Two ways to one server are two hosts, and both refuse.
+    let hosts = format!("{},{}", proxy.connect_string(), stale.connect_string());
+    let e = refused(config(&hosts, "alice", "secret"));
+    assert!(matches!(e, Error::Auth { .. }), "all refuse: {e}");
 }
 
 /// The second answer is the server's proof.

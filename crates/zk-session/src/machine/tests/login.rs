@@ -109,6 +109,35 @@ fn holds_end_before_the_session_with_a_refused_login_is_closed_at_the_server() {
     assert_eq!(hold.loss(), Some(LossReason::AuthFailed));
 }
 
+/// Its key may be old, or its password not be changed yet.
+#[test]
+fn one_server_that_refuses_the_login_costs_the_connection_and_not_the_session() {
+    let mut rig = rig();
+    rig.is_only_host = false;
+    rig.attach(7);
+    log_in(&mut rig);
+    rig.events();
+    let hold = rig.hold("/l/n");
+    rig.drop_connection();
+    rig.events();
+    rig.attach(7);
+    step(&mut rig, SaslStep::Send(b"1".into()));
+    let xid = rig.only_request(op::SASL, "1");
+    rig.reply(xid, err::AUTH_FAILED, &token(b""));
+    assert_eq!((rig.refused_by.len(), rig.events(), hold.loss()), (1, vec![], None));
+    assert!(rig.machine.wants_connection());
+    rig.sasl.clear();
+    rig.attach(7);
+    log_in(&mut rig);
+    assert_eq!((rig.events(), hold.loss()), (vec![SessionEvent::Reconnected], None));
+    // The next refusal is that of all servers.
+    rig.drop_connection();
+    rig.is_only_host = true;
+    rig.attach(7);
+    step(&mut rig, SaslStep::Refused("not proven".into()));
+    assert_eq!(hold.loss(), Some(LossReason::AuthFailed));
+}
+
 #[test]
 fn a_mechanism_that_fails_on_our_side_costs_the_connection_and_not_the_session() {
     let mut rig = rig();
