@@ -221,10 +221,9 @@ impl SessionBuilder {
     ///   [`Error::Unavailable`](crate::Error::Unavailable).
     /// * The log says after 10 s what each host answers.
     ///
-    /// The connect timeout does not end this: the session tries until it is closed. If a server
-    /// refuses the credentials, calls give [`Error::Auth`](crate::Error::Auth), as when that
-    /// happens later. If a
-    /// [required chroot](Config::require_chroot) does not exist, calls give
+    /// The connect timeout does not end this: the session tries until it is closed. If all servers
+    /// refuse the login, calls give [`Error::Auth`](crate::Error::Auth), as when that happens later.
+    /// If a [required chroot](Config::require_chroot) does not exist, calls give
     /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) until it does.
     ///
     /// ```no_run
