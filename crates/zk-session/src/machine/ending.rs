@@ -38,7 +38,7 @@ impl Machine {
         self.looks = Looks::default();
         self.proof.waiters.clear(); // `Lost` tells their callers
         match (reason, self.phase) {
-            (LossReason::SessionExpired, _) => self.over(true),
+            (LossReason::SessionExpired, phase) if phase != Phase::Up => self.over(true),
             // `Generation::close` has ended the lease before this call: no guard is valid any more.
             (LossReason::SessionClosed, Phase::Up | Phase::Auth(..)) => self.send_close(now),
             // The next `tick` sends the close request, after the event loop has carried out `Lost`.

@@ -225,6 +225,8 @@ pub(crate) struct Machine {
     is_held: bool,
     /// When this connection began to carry the session.
     up_since: BootTime,
+    /// When a connection has carried the session last, or when the session was made.
+    carried_at: BootTime,
     /// This connection carries the session, and the first `tick` has not run since.
     is_new: bool,
     /// A write was acknowledged on this connection.
@@ -368,6 +370,7 @@ impl Machine {
             last_took: Duration::ZERO,
             is_held: false,
             up_since: now,
+            carried_at: now,
             is_new: false,
             is_proven: false,
             skipped_at: now,

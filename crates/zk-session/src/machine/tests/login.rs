@@ -138,6 +138,59 @@ fn one_server_that_refuses_the_login_costs_the_connection_and_not_the_session() 
     assert_eq!(hold.loss(), Some(LossReason::AuthFailed));
 }
 
+/// Each handshake keeps the session alive at the server, although nothing can be asked on it. The
+/// nodes of such a session would stand for ever, and nobody else would get its locks.
+#[test]
+fn a_session_that_cannot_log_in_for_its_timeout_is_given_up_and_closed_without_a_login() {
+    for code in [err::OK, err::REQUIRES_AUTH] {
+        let mut rig = rig();
+        rig.is_only_host = false;
+        rig.attach(7);
+        log_in(&mut rig);
+        rig.events();
+        let hold = rig.hold("/l/n");
+        let waiter = rig.client_request(op::EXISTS, "/a");
+        rig.sent();
+        rig.drop_connection();
+        let gone = rig.now;
+        let mut closed = None;
+        while closed.is_none() {
+            assert!(rig.now <= gone + T + T / 6, "the session is kept alive for ever");
+            rig.pass_time(T / 8);
+            rig.attach(7);
+            if let [None] = std::mem::take(&mut rig.sasl)[..] {
+                assert!(rig.now < gone + T, "it logs in once more");
+                step(&mut rig, SaslStep::Failed("no ticket".into()));
+            } else {
+                closed = Some(rig.only_request(op::CLOSE, ""));
+            }
+        }
+        assert!(rig.now >= gone + T, "it gives up a session that could have been saved");
+        let lost = SessionEvent::Lost(LossReason::SessionExpired);
+        assert_eq!(rig.events().last(), Some(&lost));
+        assert!(hold.loss().is_some());
+        assert_eq!(rig.client_answers().last().map(|(number, _)| *number), Some(waiter));
+        rig.reply(closed.unwrap(), code, &[]);
+        assert!(rig.machine.is_over());
+    }
+}
+
+/// A session that no connection has carried yet has nodes of nobody, but counts at the server.
+#[test]
+fn a_new_session_that_cannot_log_in_for_its_timeout_is_given_up_too() {
+    let mut rig = rig();
+    rig.attach(7);
+    let begun = rig.now;
+    while rig.events().is_empty() {
+        assert!(rig.now <= begun + T + T / 6);
+        rig.sasl.clear();
+        step(&mut rig, SaslStep::Failed("no ticket".into()));
+        rig.pass_time(T / 8);
+        rig.attach(7);
+    }
+    rig.only_request(op::CLOSE, "");
+}
+
 #[test]
 fn a_mechanism_that_fails_on_our_side_costs_the_connection_and_not_the_session() {
     let mut rig = rig();
