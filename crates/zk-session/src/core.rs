@@ -213,7 +213,7 @@ impl Core {
 
     /// Why the servers refuse the login of the session, if they do.
     pub fn refusal(&self) -> Option<String> {
-        self.state.lock().refused.clone()
+        self.state.lock().refusal()
     }
 
     pub fn state(&self) -> SessionState {
@@ -307,11 +307,10 @@ impl Core {
                     (SessionState::Closed, _) => {
                         return Err(Error::Closed { op, path: path.into() });
                     }
-                    _ if state.refused.is_some() => {
-                        let reason = state.refused.clone().unwrap_or_default();
-                        return Err(Error::Auth { op, path: path.into(), reason });
-                    }
-                    _ => (None, Some(state.down_since.unwrap_or(now))),
+                    _ => match state.refusal() {
+                        Some(reason) => return Err(Error::Auth { op, path: path.into(), reason }),
+                        None => (None, Some(state.down_since.unwrap_or(now))),
+                    },
                 }
             };
             if let Some(down_since) = down_since {
@@ -674,6 +673,13 @@ impl Core {
 }
 
 impl CoreState {
+    /// Why the servers refuse the login. If an attempt has failed for another reason since, what
+    /// they would say now is not known: that is an outage.
+    fn refusal(&self) -> Option<String> {
+        let has_outage = self.current.as_ref().is_some_and(|current| current.has_outage());
+        self.refused.clone().filter(|_| !has_outage)
+    }
+
     fn up(&mut self) {
         self.state = SessionState::Connected;
         self.down_since = None;

@@ -131,6 +131,11 @@ impl Generation {
         self.session_id.get().copied()
     }
 
+    /// Whether an attempt to connect has failed for another reason than a refused login.
+    pub(super) fn has_outage(&self) -> bool {
+        self.connection.has_outage()
+    }
+
     /// Why the servers refuse the login.
     pub(super) fn refusal(&self) -> String {
         self.refusal.get().cloned().unwrap_or_default()

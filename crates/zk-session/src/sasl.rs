@@ -28,7 +28,7 @@ impl Sasl {
             #[cfg(feature = "sasl-digest-md5")]
             Sasl::DigestMd5 { ref user, .. } => SaslWords {
                 login: format!("SASL DIGEST-MD5 as {user:?}"),
-                advice: "check the user and the password against the section Server of the servers' JAAS file",
+                advice: "check the user and the password against the section Server of the servers' JAAS file, and that this section is for DIGEST-MD5",
             },
             #[cfg(feature = "sasl-gssapi")]
             Sasl::Gssapi(ref gssapi) => gssapi.words(),

@@ -21,6 +21,7 @@ use crate::machine::{MachineConfig, Output};
 use crate::retry::RetryPolicy;
 use crate::sasl::Sasl;
 use crate::tls::TlsConfig;
+use crate::world::atomic::Ordering;
 use crate::world::{
     Events, HashSet, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, socket, spawn_own,
     unbounded,
@@ -396,6 +397,7 @@ impl EventLoop {
     /// the connect request for our session, if it did.
     fn host_failed(&mut self, host: &str, reason: String, refused_at: Option<BootTime>) {
         self.owner.connection().host_failed(host, reason);
+        self.owner.connection().has_outage.store(true, Ordering::Relaxed);
         match refused_at {
             Some(now) => {
                 self.refusals.since.get_or_insert(now);
@@ -434,14 +436,18 @@ impl EventLoop {
         } else {
             debug!("{}: {reason}", server.host);
         }
-        if let Some(reason) = inner.machine.take_refusal() {
-            self.login_refused.insert(server.host.clone());
-            if self.dialer.hosts().all(|host| self.login_refused.contains(&host.to_string())) {
-                self.login_refused.clear();
-                inner.machine.refused_login(reason, now);
+        match inner.machine.take_refusal() {
+            Some(refusal) => {
+                self.login_refused.insert(server.host.clone());
+                if self.dialer.hosts().all(|host| self.login_refused.contains(&host.to_string())) {
+                    self.login_refused.clear();
+                    inner.machine.refused_login(refusal, now);
+                }
+                self.owner.connection().host_failed(&server.host, reason.to_owned());
+                self.refusals = Refusals::default();
             }
+            None => self.host_failed(&server.host, reason.to_owned(), refused_at),
         }
-        self.host_failed(&server.host, reason.to_owned(), refused_at);
         if carried_the_session {
             self.dialer.connection_lost(
                 server.host,

@@ -149,6 +149,9 @@ impl Thread {
             Stage::Context(_) | Stage::Offer(_) if token.is_empty() => Err(format!(
                 "{NO_SASL}, or it lets clients go on whose login has failed (zookeeper.allowSaslFailedClients; then its log says why)"
             )),
+            Stage::Context(_) if token.starts_with(b"realm=") => {
+                Err("the server speaks DIGEST-MD5 and not Kerberos".to_owned())
+            }
             Stage::Context(context) => self.establish(context, Some(token)),
             Stage::Offer(context) => choose_no_layer(context, token).map(SaslStep::Send),
             Stage::Chosen if token.is_empty() => Ok(SaslStep::Done),

@@ -34,6 +34,7 @@ use crate::machine::{LeaseStatus, Machine, MachineConfig, Output, WatchedNode};
 use crate::nonblocking::{read_some, write_some};
 #[cfg(not(feature = "tls"))]
 use crate::tls::TlsStream;
+use crate::world::atomic::{AtomicBool, Ordering};
 #[cfg(unix)]
 use crate::world::socket;
 use crate::world::{Interest, Mutex, Registry, TcpStream, Token, Waker};
@@ -87,6 +88,8 @@ pub(crate) struct Connection {
     next_look: SharedTime,
     /// Why the last attempt at each host failed.
     failures: Mutex<BTreeMap<String, String>>,
+    /// An attempt has failed for another reason than a refused login.
+    has_outage: AtomicBool,
     /// The host of the current connection, or of the last one.
     server: Mutex<String>,
 }
@@ -132,6 +135,7 @@ impl Connection {
             delivering: Mutex::new(()),
             next_look: SharedTime::default(),
             failures: Mutex::default(),
+            has_outage: AtomicBool::new(false),
             server: Mutex::default(),
         }
     }
@@ -174,6 +178,11 @@ impl Connection {
     /// Why the last attempt at each host failed; empty while a connection carries the session.
     pub(super) fn failures(&self) -> BTreeMap<String, String> {
         self.failures.lock().clone()
+    }
+
+    /// Whether an attempt has failed for another reason than a refused login.
+    pub(super) fn has_outage(&self) -> bool {
+        self.has_outage.load(Ordering::Relaxed)
     }
 
     fn host_failed(&self, host: &str, reason: String) {

@@ -20,6 +20,11 @@ impl Machine {
 
     /// The session is lost from here on: every caller gets an answer now.
     pub(crate) fn end(&mut self, reason: LossReason, now: BootTime) {
+        self.end_at_server(reason, reason != LossReason::SessionExpired, now);
+    }
+
+    /// The same. `lives`: the server may still have the session, so it must be closed there.
+    pub(super) fn end_at_server(&mut self, reason: LossReason, lives: bool, now: BootTime) {
         if self.ending.is_some() {
             return;
         }
@@ -38,7 +43,7 @@ impl Machine {
         self.looks = Looks::default();
         self.proof.waiters.clear(); // `Lost` tells their callers
         match (reason, self.phase) {
-            (LossReason::SessionExpired, phase) if phase != Phase::Up => self.over(true),
+            _ if !lives => self.over(true),
             // `Generation::close` has ended the lease before this call: no guard is valid any more.
             (LossReason::SessionClosed, Phase::Up | Phase::Auth(..)) => self.send_close(now),
             // The next `tick` sends the close request, after the event loop has carried out `Lost`.

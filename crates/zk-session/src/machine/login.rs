@@ -43,9 +43,10 @@ pub(crate) enum SaslStep {
 impl Machine {
     /// The server has taken the session up.
     pub(super) fn log_in(&mut self, now: BootTime) {
+        let since = *self.taken_up_since.get_or_insert(now);
         if self.ending.as_ref().is_some_and(|ending| ending.is_login_refused) {
             self.send_close(now); // a login would be refused again
-        } else if self.has_login() && !self.is_ending() && now >= self.carried_at + self.timeout() {
+        } else if now >= since + self.timeout() && !self.is_ending() {
             self.give_up_without_a_login(now);
         } else if self.config.sasl.is_some() {
             self.phase = Phase::Sasl(now, None);
@@ -55,21 +56,18 @@ impl Machine {
         }
     }
 
-    fn has_login(&self) -> bool {
-        self.config.sasl.is_some() || !self.config.auth.is_empty()
-    }
-
-    /// No connection has carried the session for T, although servers took it up: it could not log
-    /// in. In an outage of that length the servers would have expired it. But each handshake counts
-    /// at the leader as a sign of life, so now they never would, and the nodes of the session would
-    /// stand for ever: nobody else would get its locks. So it is given up as if it had expired.
+    /// Servers have taken the session up for T, and no connection has carried it: it could not log
+    /// in. Each handshake counts at the leader as a sign of life, so the servers never expire it,
+    /// and its nodes would stand for ever: nobody else would get its locks. So it is given up as if
+    /// it had expired. (In an outage no server takes it up, and nothing is given up.)
     ///
     /// The close goes out without a login. A server that enforces one refuses it; then the session
     /// is not presented again, and expires after T.
     fn give_up_without_a_login(&mut self, now: BootTime) {
         let (id, s) = (self.session_id(), self.timeout().as_secs_f64());
         self.phase = Phase::Up; // the next `tick` sends the close, when all have heard of the loss
-        self.end(LossReason::SessionExpired, now);
+        self.end_at_server(LossReason::SessionExpired, true, now);
+        self.ending.iter_mut().for_each(|ending| ending.is_login_refused = true);
         self.outputs.push_back(Output::warn(format!(
             "session 0x{id:x}: it could not log in for {s:.1} s, so it is given up: servers that only hear of it would keep its locks taken for ever"
         )));
@@ -227,6 +225,7 @@ impl Machine {
             return;
         }
         self.phase = Phase::Up;
+        self.taken_up_since = None;
         self.up_since = now;
         self.epoch += 1;
         self.looks_attached();

@@ -225,8 +225,8 @@ pub(crate) struct Machine {
     is_held: bool,
     /// When this connection began to carry the session.
     up_since: BootTime,
-    /// When a connection has carried the session last, or when the session was made.
-    carried_at: BootTime,
+    /// When a server has first taken the session up since a connection has carried it.
+    taken_up_since: Option<BootTime>,
     /// This connection carries the session, and the first `tick` has not run since.
     is_new: bool,
     /// A write was acknowledged on this connection.
@@ -370,7 +370,7 @@ impl Machine {
             last_took: Duration::ZERO,
             is_held: false,
             up_since: now,
-            carried_at: now,
+            taken_up_since: None,
             is_new: false,
             is_proven: false,
             skipped_at: now,

@@ -216,7 +216,6 @@ impl Machine {
                     Some(Session { id: reply.session_id, password: reply.password, timeout });
                 let session_id = reply.session_id;
                 self.heard.made(sent);
-                self.carried_at = now;
                 self.outputs.push_back(Output::Granted { session_id, timeout, sent });
                 self.warn_of_wrong_tick(timeout);
             }
@@ -308,7 +307,6 @@ impl Machine {
     pub(super) fn disconnect(&mut self, reason: String, now: BootTime) {
         if self.phase == Phase::Up && !self.is_ending() {
             self.outputs.push_back(Output::Suspended);
-            self.carried_at = now;
         }
         self.phase = Phase::Down;
         self.cut = Some(reason);

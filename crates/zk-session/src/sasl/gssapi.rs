@@ -124,7 +124,7 @@ impl Gssapi {
                 Some(principal) => format!("SASL GSSAPI as {principal:?}"),
                 None => "SASL GSSAPI".to_owned(),
             },
-            advice: "read the server's log: its keytab may lack the key of its principal, or clocks may differ",
+            advice: "read the server's log: its keytab may lack the key of its principal, or clocks may differ; if that key was changed, drop the tickets from before (kdestroy), and see that the section Server of its JAAS file is for Kerberos",
         }
     }
 

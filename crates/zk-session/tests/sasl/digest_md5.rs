@@ -18,6 +18,7 @@ pub fn tests() -> Vec<zk_test_support::Test> {
         a_failed_login_is_no_login_where_the_server_lets_it_pass,
         a_server_without_sasl_is_named_and_so_is_what_it_lacks,
         one_server_that_refuses_the_login_costs_nothing_while_another_takes_it,
+        an_outage_behind_a_refused_login_is_called_an_outage,
         a_lost_answer_to_the_login_costs_the_connection_and_not_the_session,
         letters_of_other_alphabets_log_in,
     ];
@@ -177,6 +178,29 @@ fn one_server_that_refuses_the_login_costs_nothing_while_another_takes_it() {
     let hosts = format!("{},{}", proxy.connect_string(), stale.connect_string());
     let e = refused(config(&hosts, "alice", "secret"));
     assert!(matches!(e, Error::Auth { .. }), "all refuse: {e}");
+}
+
+/// What the servers would say now is not known, and a call waits for them as in any outage.
+fn an_outage_behind_a_refused_login_is_called_an_outage() {
+    let server = server().start();
+    let proxy = Proxy::start(server.address());
+    let wrong = config(&proxy.connect_string(), "alice", "wrong");
+    let session = Session::connect_in_background(wrong).unwrap();
+    let zk = session.requests().within(Duration::from_secs(1));
+    until("the login is refused", SOON, || {
+        matches!(zk.exists("/"), Err(Error::Auth { .. })).then_some(())
+    });
+    proxy.refuse(true);
+    until("an outage", SOON, || {
+        matches!(zk.exists("/"), Err(Error::Unavailable { .. })).then_some(())
+    });
+    let begun = std::time::Instant::now();
+    assert!(matches!(zk.exists("/"), Err(Error::Unavailable { .. })));
+    assert!(begun.elapsed() >= Duration::from_secs(1), "it waits for no deadline");
+    proxy.refuse(false);
+    until("the login is refused again", SOON, || {
+        matches!(zk.exists("/"), Err(Error::Auth { .. })).then_some(())
+    });
 }
 
 /// The second answer is the server's proof.

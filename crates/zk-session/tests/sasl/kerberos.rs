@@ -4,7 +4,7 @@ use crate::client::{Client, TIMEOUT, WITHIN};
 use crate::{SOON, assert_says};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use zk_test_support::{Kdc, Proxy, Server, at_best, control, server::Builder, until};
+use zk_test_support::{Kdc, Proxy, Raw, Server, at_best, control, server::Builder, until};
 
 zk_test_support::scenarios![on real;
     a_ticket_lets_the_session_in_as_its_principal,
@@ -17,6 +17,7 @@ zk_test_support::scenarios![on real;
     a_server_with_an_old_key_refuses_the_login,
     a_kdc_that_does_not_answer_is_named_and_delays_nothing,
     a_kdc_that_does_not_answer_delays_the_loss_of_no_hold,
+    a_session_that_cannot_log_in_any_more_keeps_its_node_for_no_longer_than_an_outage,
     a_server_that_requires_a_login_takes_the_close_of_a_session_that_has_one,
 ];
 
@@ -183,6 +184,22 @@ fn a_kdc_that_does_not_answer_delays_the_loss_of_no_hold() {
     let took = at_best(begun);
     assert!(took < TIMEOUT, "the holder learns of its loss after {took:?}");
     kdc.resume();
+}
+
+/// Each handshake is a sign of life for the servers, so they never expire such a session.
+fn a_session_that_cannot_log_in_any_more_keeps_its_node_for_no_longer_than_an_outage() {
+    let kdc = Kdc::start();
+    let server = server(&kdc).start();
+    let proxy = Proxy::start(server.address());
+    let environment = kdc.environment_with_ticket("alice", LONG);
+    let mut alice = Client::start(&proxy.connect_string(), environment.clone());
+    assert_eq!(alice.does("hold /held-"), "held");
+    std::fs::remove_file(cache(&environment)).expect("the tickets are there");
+    proxy.cut();
+    let mut them = Raw::connect_timeout(&server.connect_string(), LONG).unwrap();
+    until("nobody finds the node any more", TIMEOUT * 4, || {
+        them.children("/").unwrap().iter().all(|name| !name.starts_with("held-")).then_some(())
+    });
 }
 
 fn a_server_that_requires_a_login_takes_the_close_of_a_session_that_has_one() {
