@@ -1,8 +1,12 @@
 //! A session under faults: it is resumed if it can be, is replaced if it is lost, and never uses
 //! the processor in an idle loop, hangs, or reports a wrong state.
 use crate::support::{
-    Ensemble, OpKind, Proxy, Raw, Server, Shared, Stub, Which, at_best, raw, scenarios,
-    scene::{SOON, expire, next, queue, session_of, until_empty, until_event, until_state},
+    Ensemble, OpKind, Proxy, Raw, Server, Shared, Stub, Which, at_best,
+    control::assert_in_time,
+    raw, scenarios,
+    scene::{
+        CLOSE_SPARE, SOON, expire, next, queue, session_of, until_empty, until_event, until_state,
+    },
     stub::Then,
     until,
     wire::Writer,
@@ -674,7 +678,21 @@ fn closing_just_after_a_cut_is_bounded_and_reaches_the_server() {
 }
 
 /// The pause before the next connection attempt is longer than a close may take, so it is left out.
+///
+/// A close has a second for a connection and its own request. A machine that is late may need
+/// longer; then another session is closed, and the close of one of them must reach the server.
 fn closing_just_after_an_outage_reaches_the_server() {
+    const TRIES: usize = 12;
+    let has_reached = (0..TRIES).any(|_| {
+        let (start, end) = close_just_after_an_outage();
+        assert_in_time(end == Ok(()), start, CLOSE_SPARE, "the close has reached the server");
+        end == Ok(())
+    });
+    assert!(has_reached, "none of {TRIES} closes has reached the server");
+}
+
+/// Closes a session; gives when the close began, and its outcome.
+fn close_just_after_an_outage() -> (Instant, zk_mutex::Result<()>) {
     let stage = Stage::new();
     let session = ZkSession::connect(
         Config::new(&*stage.through).session_timeout(Duration::from_secs(60)).retry_policy(
@@ -689,7 +707,8 @@ fn closing_just_after_an_outage_reaches_the_server() {
     stage.outage(true);
     until_state(&session, SessionState::Suspended);
     stage.outage(false);
-    assert_eq!(session.close(), Ok(()));
+    let start = Instant::now();
+    (start, session.close())
 }
 
 fn closing_just_after_an_expiry_is_bounded() {

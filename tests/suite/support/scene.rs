@@ -12,6 +12,10 @@ use zk_test_server::Brand;
 /// Long enough for anything that should happen at once, on a busy machine.
 pub const SOON: Duration = Duration::from_secs(20);
 
+/// What a close has left of its second, on a machine that is punctual. One that is later may let a
+/// close end before it has reached the server.
+pub const CLOSE_SPARE: Duration = Duration::from_millis(500);
+
 /// A session that does not expire, even on a busy machine.
 #[track_caller]
 pub fn session(connect_string: &str) -> ZkSession {
