@@ -95,13 +95,15 @@ pub struct Common {
     ///
     /// digest-md5:/etc/zk.secret or digest-md5:ZK_SECRET, a file or an environment variable that
     /// holds USER:PASSWORD, as with --auth. Or gssapi, which is Kerberos, or gssapi:PRINCIPAL; the
-    /// library of Kerberos finds the ticket or the keytab (KRB5CCNAME, KRB5_CLIENT_KTNAME).
-    #[arg(long, global = true, env = "ZK_SASL", hide_env_values = true, value_parser = sasl)]
+    /// library of Kerberos finds the ticket or the keytab (KRB5CCNAME, KRB5_CLIENT_KTNAME). Without
+    /// a valid ticket the exit status is 69. `zk-lock doctor` says which login the servers ask for.
+    #[arg(long, global = true, env = "ZK_SASL", hide_env_values = true, value_parser = any_sasl)]
     #[arg(value_name = "digest-md5:FILE|digest-md5:VARIABLE|gssapi[:PRINCIPAL]")]
     pub sasl: Option<SaslArg>,
-    /// The host in the servers' Kerberos principal [default: each host's name in --connect]
+    /// With --sasl gssapi, the host in the servers' Kerberos principal [default: each host's name in
+    /// --connect]
     #[arg(long, global = true, env = "ZK_SASL_SERVER_HOST", hide_env_values = true)]
-    #[arg(value_name = "HOST")]
+    #[arg(value_name = "HOST", value_hint = ValueHint::Hostname)]
     pub sasl_server_host: Option<String>,
     #[cfg(feature = "tls")]
     #[command(flatten)]
@@ -153,6 +155,8 @@ pub enum SaslArg {
     DigestMd5(Source),
     /// As this principal, or as whom the ticket says.
     Gssapi(Option<String>),
+    /// Something else.
+    Unknown,
 }
 
 /// Where credentials stand.
@@ -241,7 +245,8 @@ pub struct ChildArgs {
     /// Make the chroot of the connect string, if it does not exist
     #[arg(long)]
     pub create_chroot: bool,
-    /// The ACL of the lock's nodes: open to everybody, or to the credentials of --auth only
+    /// The ACL of the lock's nodes: open to everybody, or to this client's credentials only (--auth,
+    /// --sasl, --tls-cert)
     #[arg(long, value_enum, default_value = "open")]
     pub acl: AclArg,
 }
@@ -536,10 +541,17 @@ pub fn sasl(text: &str) -> Result<SaslArg, String> {
         ("gssapi", Some(principal)) if !principal.is_empty() => {
             Ok(SaslArg::Gssapi(Some(principal.to_owned())))
         }
-        _ => Err("write digest-md5:FILE or digest-md5:VARIABLE, for instance \
-                  digest-md5:/etc/zk.secret, or gssapi, or gssapi:PRINCIPAL"
-            .to_owned()),
+        _ => Err(SASL_FORMS.to_owned()),
     }
+}
+
+pub const SASL_FORMS: &str = "write digest-md5:FILE or digest-md5:VARIABLE, for instance \
+    digest-md5:/etc/zk.secret, or gssapi, or gssapi:PRINCIPAL";
+
+/// The same for clap, which would show a wrong value in its error. That may be a password.
+#[allow(clippy::unnecessary_wraps)] // clap wants a result
+fn any_sasl(text: &str) -> Result<SaslArg, std::convert::Infallible> {
+    Ok(sasl(text).unwrap_or(SaslArg::Unknown))
 }
 
 #[cfg(test)]

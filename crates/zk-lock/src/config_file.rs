@@ -131,7 +131,7 @@ fn values(form: Form, value: &Value) -> Result<Vec<String>, String> {
             Form::Credentials => check_source(&cli::credentials(one)?.source)?,
             Form::Sasl => match cli::sasl(one)? {
                 SaslArg::DigestMd5(source) => check_source(&source)?,
-                SaslArg::Gssapi(_) => {}
+                SaslArg::Gssapi(_) | SaslArg::Unknown => {}
             },
         }
     }
@@ -178,6 +178,9 @@ mod tests {
         ];
         assert_eq!(read(file), Ok(wanted.to_vec()));
         assert_eq!(read("auth = 'digest:SECRET'"), Ok(vec![pair("auth", &["digest:SECRET"])]));
+        let sasl = "sasl = 'gssapi:alice'\nsasl-server-host = 'zk1.example'";
+        let wanted = [pair("sasl", &["gssapi:alice"]), pair("sasl-server-host", &["zk1.example"])];
+        assert_eq!(read(sasl), Ok(wanted.to_vec()));
         assert_eq!(read(""), Ok(Vec::new()));
     }
 
@@ -193,6 +196,11 @@ mod tests {
             ("auth = 'digest:secrets/zk'", "auth: secrets/zk is no absolute path"),
             ("auth = 'digest:orders:pass'", "auth: behind the scheme stands a file"),
             ("auth = [7]", "auth: write each of them as text"),
+            ("sasl = 'digest-md5:secrets/zk'", "sasl: secrets/zk is no absolute path"),
+            ("sasl = 'digest-md5:orders:pass'", "sasl: behind the scheme stands a file"),
+            ("sasl = 'orders:pass'", "sasl: write digest-md5:FILE or digest-md5:VARIABLE"),
+            ("sasl = ['gssapi']", "sasl: write it as text"),
+            ("sasl-server-host = ''", "sasl-server-host: it is empty"),
             ("[tls]\nca = '/etc/ca.pem'", "there is no setting tls;"),
         ] {
             let said = read(file).expect_err(file);

@@ -8,7 +8,7 @@ use zk_mutex::{Config, ZkSession};
 
 #[cfg(feature = "tls")]
 use crate::cli::TlsArgs;
-use crate::cli::{Common, Credentials, SaslArg, Source};
+use crate::cli::{self, Common, Credentials, SaslArg, Source};
 use crate::exit::{Failure, lacks_resources};
 
 /// A session's settings; nothing is sent yet.
@@ -48,6 +48,7 @@ fn sasl(config: Config, arg: &SaslArg, server_host: Option<&str>) -> Result<Conf
             let (user, password) = secret.split_once(':').unwrap_or_default();
             Ok(config.sasl_digest_md5(user, password))
         }
+        SaslArg::Unknown => Err(Failure::usage(format!("--sasl: {}", cli::SASL_FORMS))),
         SaslArg::Gssapi(principal) => gssapi(config, principal.as_deref(), server_host),
     }
 }
@@ -94,6 +95,16 @@ fn tls(args: &TlsArgs) -> Result<Option<TlsConfig>, Failure> {
         }
     };
     Ok(Some(tls))
+}
+
+/// Whether connections are made over TLS.
+pub fn is_encrypted(common: &Common) -> bool {
+    #[cfg(feature = "tls")]
+    if common.tls.tls_ca.is_some() {
+        return true;
+    }
+    let _ = common;
+    false
 }
 
 /// Whether the session has an identity at the servers.

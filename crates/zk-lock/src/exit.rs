@@ -89,7 +89,7 @@ impl From<Error> for Failure {
                 };
                 format!(
                     "{op} {path}: the ACL of this node{above} does not give {permission}; give \
-                     credentials that it names with --auth"
+                     credentials that it names with --auth or --sasl"
                 )
             }
             Error::InconsistentPermits { path, ours, theirs } => format!(
@@ -110,7 +110,7 @@ impl From<Error> for Failure {
 }
 
 /// The library's advice names what a program calls; these are the options that do the same.
-const OPTIONS: [(&str, &str); 8] = [
+const OPTIONS: [(&str, &str); 9] = [
     ("TlsConfig::client_certificate()", "--tls-cert and --tls-key"),
     ("connect with the builder's tls()", "connect with --tls-ca"),
     ("(the builder's tls())", "(--tls-ca)"),
@@ -119,6 +119,7 @@ const OPTIONS: [(&str, &str); 8] = [
     ("check auth()", "check --auth"),
     ("(Gssapi::server_host)", "(--sasl-server-host)"),
     ("give the session a login by SASL, or credentials", "give --sasl, or --auth with credentials"),
+    ("give the session credentials of a scheme", "give --auth with credentials of a scheme"),
 ];
 
 /// The options for a setting of the library.

@@ -109,7 +109,7 @@ pub fn acl(common: &Common, args: &ChildArgs) -> Result<zk_mutex::Acl, Failure> 
     match args.acl {
         AclArg::Open => Ok(zk_mutex::Acl::Open),
         AclArg::Creator if !connect::has_identity(common) => {
-            Err(Failure::usage("--acl creator needs credentials: give --auth too"))
+            Err(Failure::usage("--acl creator needs credentials: give --auth too, or --sasl"))
         }
         AclArg::Creator => Ok(zk_mutex::Acl::CreatorAll),
     }

@@ -262,9 +262,13 @@ fn schemes_that_the_servers_do_not_know_give_one_line() {
         ended(command)
     };
     for (scheme, code, says) in [
-        ("nonsense", 77, "the servers do not know their scheme. zk-lock has the schemes digest,"),
-        ("sasl", 64, "zk-lock has no SASL"),
-        ("GSSAPI", 64, "zk-lock has no SASL"),
+        (
+            "nonsense",
+            77,
+            "check them, and whether the servers have that scheme. See --sasl, --auth and",
+        ),
+        ("sasl", 64, "this login is an option of its own: --sasl digest-md5:FILE"),
+        ("GSSAPI", 64, "or --sasl gssapi"),
         ("x509", 64, "give --tls-cert and --tls-key"),
     ] {
         let refused = with(scheme);
