@@ -1,4 +1,5 @@
-//! The four-letter words, asked as the session connects: in plain text, or over TLS.
+//! The four-letter words, and other questions to one server, asked as the session connects: in plain
+//! text, or over TLS.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -25,6 +26,11 @@ mod tls;
 mod tls {
     pub enum Client {}
 }
+
+/// A connection to a server.
+pub trait Stream: Read + Write {}
+
+impl<T: Read + Write> Stream for T {}
 
 /// How the servers are asked.
 pub struct Words {
@@ -87,22 +93,8 @@ impl Words {
 
     /// The answer to a four-letter word.
     pub fn ask(&self, host: &str, word: &str) -> Result<String, Silence> {
-        let socket = connect(host).map_err(Silence::NoAnswer)?;
-        let answer = match &self.tls {
-            None => exchange(socket, word).map_err(|e| no_answer(&e, LIMIT)),
-            #[cfg(feature = "tls")]
-            Some(Ok(client)) => {
-                let _ = socket.set_read_timeout(Some(TLS_LIMIT));
-                let stream = client.stream(host, socket).map_err(Silence::NoTls)?;
-                exchange(stream, word).map_err(|e| match e.get_ref() {
-                    Some(_) => Silence::NoTls(e.to_string()),
-                    None => no_answer(&e, TLS_LIMIT),
-                })
-            }
-            #[cfg(not(feature = "tls"))]
-            Some(Ok(client)) => match *client {},
-            Some(Err(why)) => Err(Silence::NoTls(why.clone())),
-        }?;
+        let stream = self.open(host)?;
+        let answer = exchange(stream, word).map_err(|e| self.silence(&e))?;
         if answer.first() == Some(&ALERT) {
             return Err(Silence::WantsTls);
         }
@@ -114,6 +106,34 @@ impl Words {
             return Err(Silence::NoAnswer(CLOSED.to_owned()));
         }
         Ok(answer)
+    }
+
+    /// A connection to a server. Over TLS the first write makes the handshake.
+    pub fn open(&self, host: &str) -> Result<Box<dyn Stream>, Silence> {
+        let socket = connect(host).map_err(Silence::NoAnswer)?;
+        match &self.tls {
+            None => Ok(Box::new(socket)),
+            #[cfg(feature = "tls")]
+            Some(Ok(client)) => {
+                let _ = socket.set_read_timeout(Some(TLS_LIMIT));
+                Ok(Box::new(client.stream(host, socket).map_err(Silence::NoTls)?))
+            }
+            #[cfg(not(feature = "tls"))]
+            Some(Ok(client)) => match *client {},
+            Some(Err(why)) => Err(Silence::NoTls(why.clone())),
+        }
+    }
+
+    /// Why a connection of [`open`](Self::open) gives no answer.
+    pub fn silence(&self, error: &io::Error) -> Silence {
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            return match error.get_ref() {
+                Some(_) => Silence::NoTls(error.to_string()),
+                None => no_answer(error, TLS_LIMIT),
+            };
+        }
+        no_answer(error, LIMIT)
     }
 }
 

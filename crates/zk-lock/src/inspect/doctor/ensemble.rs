@@ -7,7 +7,7 @@ use zk_mutex::ZkSession;
 use zk_mutex::zk_session::{CreateMode, Error};
 
 use super::super::servers;
-use super::super::words::{self, Words};
+use super::super::words::{self, Silence, Words};
 use super::nodes::{create, own_name};
 use super::report::{Findings, Level};
 use crate::cli::{Common, DoctorArgs};
@@ -27,6 +27,8 @@ const HOST_LIMIT: Duration = Duration::from_secs(5);
 pub struct Hosts {
     /// The hosts that accept connections, and do not say that they cannot serve.
     pub serving: Vec<String>,
+    /// Those of them that do not answer as a server does, and why.
+    pub silent: Vec<(String, String)>,
     /// The server that leads and serves clients, if one says so.
     pub leader: Option<String>,
     /// A server stands alone: it leads nobody, and serves clients.
@@ -92,6 +94,9 @@ pub fn check_hosts(common: &Common, findings: &mut Findings) -> Hosts {
                 checked.no_settings = Some(format!("{host}: {why}"));
                 checked.no_sessions = Some(format!("{host}: {why}"));
                 checked.serving.push(host.clone());
+                if !matches!(silence, Silence::NotAllowed(_)) {
+                    checked.silent.push((host.clone(), why));
+                }
                 continue;
             }
         };
@@ -251,6 +256,11 @@ pub fn one_ensemble(
     for (host, session) in sessions.iter().filter(|(host, _)| *host != reference) {
         let text = match create(&session.zookeeper().requests(), &path, CreateMode::Ephemeral) {
             Err(Error::NodeExists { .. }) => continue,
+            Err(e @ Error::Auth { .. }) => {
+                is_one = false;
+                login_refused(host, e.into(), findings);
+                continue;
+            }
             // The end of the session deletes the node that was made.
             Ok(_) | Err(Error::NoNode { .. }) => format!(
                 "{host} and {reference} belong to different ensembles: {reference} has a node that \
@@ -272,6 +282,30 @@ pub fn one_ensemble(
     Ok(())
 }
 
+/// A session was refused by a server that it reached first. Tries each host by itself: others may
+/// let this client in.
+pub fn logins(
+    common: &Common,
+    args: &DoctorArgs,
+    hosts: &[String],
+    findings: &mut Findings,
+) -> Result<(), Failure> {
+    for host in hosts {
+        if let Some(session) = session_at(common, args, host, findings)? {
+            let _ = session.close();
+            findings.ok("login", format!("{host} takes the login of this client"));
+        }
+    }
+    Ok(())
+}
+
+fn login_refused(host: &str, why: Failure, findings: &mut Findings) {
+    let text = format!("{host} does not let this client in: {}", why.message);
+    let advice = "if other servers of the ensemble do, compare the section Server of their JAAS \
+                  files: a session that comes to this one loses its locks";
+    findings.add("login", Level::Fault, text, advice);
+}
+
 /// A session to one host of the connect string; `None` if the host gives none, which is a finding.
 fn session_at(
     common: &Common,
@@ -285,8 +319,13 @@ fn session_at(
         connect_timeout: common.connect_timeout.min(HOST_LIMIT),
         ..common.clone()
     };
-    match ZkSession::connect(connect::config(&common, args.session)?) {
+    let config = connect::config(&common, args.session)?;
+    match ZkSession::connect(config) {
         Ok(session) => Ok(Some(session)),
+        Err(e @ zk_mutex::Error::Auth { .. }) => {
+            login_refused(host, e.into(), findings);
+            Ok(None)
+        }
         Err(e) => {
             findings.add(
                 "serving",

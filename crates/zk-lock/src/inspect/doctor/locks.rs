@@ -126,10 +126,10 @@ pub fn folders(
             (false, false) => {}
         }
     }
-    let advice = "add DELETE to its ACL, or give credentials that it names (--auth): without it a \
+    let advice = "add DELETE to its ACL, or give credentials that it names (--auth, --sasl): without it a \
                   lock is released only by the end of the session";
     findings.places("folders", Level::Fault, &faults, advice);
-    let advice = "if that is not meant, give credentials that it names with --auth";
+    let advice = "if that is not meant, give credentials that it names with --auth or --sasl";
     findings.places("folders", Level::Note, &notes, advice);
 }
 
@@ -141,7 +141,9 @@ fn may_be_ours(entry: &AclEntry, identities: Option<&[AclEntry]>) -> bool {
         ("digest", Some(ours)) => {
             ours.iter().any(|one| one.scheme == "digest" && user(&one.id) == user(&entry.id))
         }
-        ("x509", Some(ours)) => ours.iter().any(|one| one.scheme == "x509" && one.id == entry.id),
+        (scheme @ ("x509" | "sasl"), Some(ours)) => {
+            ours.iter().any(|one| one.scheme == scheme && one.id == entry.id)
+        }
         _ => true,
     }
 }

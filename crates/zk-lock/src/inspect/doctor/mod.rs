@@ -7,6 +7,7 @@ mod chroot;
 mod ensemble;
 mod host;
 mod locks;
+mod login;
 mod nodes;
 mod report;
 mod session;
@@ -15,7 +16,7 @@ mod upkeep;
 
 use std::time::{Duration, Instant};
 
-use zk_mutex::ZkSession;
+use zk_mutex::{Error, ZkSession};
 
 use self::ensemble::Hosts;
 use self::report::{Findings, Level};
@@ -33,27 +34,45 @@ pub fn run(common: &Common, args: &DoctorArgs, output: &Output) -> Result<u8, Fa
     let config = connect::config(common, args.session)?;
     let clocks = host::Clocks::now();
     let hosts = ensemble::check_hosts(common, &mut findings);
-    match ZkSession::connect(config) {
-        Ok(session) => {
-            let examined = examine(&session, common, args, &hosts, &mut findings);
-            let _ = session.close();
-            let examined = examined
-                .and_then(|()| ensemble::one_ensemble(common, args, &hosts.serving, &mut findings));
-            if let Err(failure) = examined {
-                let advice = "the checks behind this were not made";
-                findings.add("session", Level::Fault, failure.message, advice);
-            }
-            session::encryption(common, &mut findings);
-        }
-        Err(e) => {
-            let failure = Failure::from(e);
-            findings.add("session", Level::Fault, failure.message, "nothing else can be checked");
-        }
+    if login::check(common, &hosts, &mut findings) {
+        let session = ZkSession::connect(config);
+        with_session(session, common, args, &hosts, &mut findings)?;
     }
     host::logger(common, output, &mut findings);
     host::synchronised(&mut findings);
     host::judge(&clocks, &host::Clocks::now(), &mut findings);
     report::report(&findings, output)
+}
+
+/// Makes the checks that need a session.
+fn with_session(
+    session: zk_mutex::Result<ZkSession>,
+    common: &Common,
+    args: &DoctorArgs,
+    hosts: &Hosts,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
+    match session {
+        Ok(session) => {
+            let examined = examine(&session, common, args, hosts, findings);
+            let _ = session.close();
+            let examined = examined
+                .and_then(|()| ensemble::one_ensemble(common, args, &hosts.serving, findings));
+            if let Err(failure) = examined {
+                let advice = "the checks behind this were not made";
+                findings.add("session", Level::Fault, failure.message, advice);
+            }
+            session::encryption(common, findings);
+        }
+        Err(e) => {
+            if matches!(e, Error::Auth { .. }) {
+                ensemble::logins(common, args, &hosts.serving, findings)?;
+            }
+            let failure = Failure::from(e);
+            findings.add("session", Level::Fault, failure.message, "nothing else can be checked");
+        }
+    }
+    Ok(())
 }
 
 fn examine(
@@ -92,7 +111,7 @@ fn examine(
             "hidden",
             Level::Note,
             text,
-            "give credentials that may read them, with --auth",
+            "give credentials that may read them, with --auth or --sasl",
         );
     }
     locks::judge(&survey, findings);

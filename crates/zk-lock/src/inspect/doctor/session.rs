@@ -103,7 +103,7 @@ pub fn timeouts(session: &ZkSession, args: &DoctorArgs, hosts: &Hosts, findings:
 /// Whether the connection is encrypted, and whether the client has a certificate.
 pub fn encryption(common: &Common, findings: &mut Findings) {
     #[cfg(feature = "tls")]
-    if common.tls.tls_ca.is_some() {
+    if connect::is_encrypted(common) {
         let text = match &common.tls.tls_cert {
             Some(file) => format!(
                 "connections are encrypted; this client has the certificate {}",
