@@ -34,7 +34,7 @@ fn contend(raw: &mut Raw, folder: &str, mark: &str) -> String {
 }
 
 /// An exporter that runs, and where it serves.
-struct Exporter {
+pub struct Exporter {
     running: Running,
     notes: Notes,
     address: String,
@@ -46,7 +46,7 @@ impl Exporter {
         Exporter::of(zk_lock(server, &[&listen, arguments].concat()))
     }
 
-    fn of(mut command: Command) -> Exporter {
+    pub fn of(mut command: Command) -> Exporter {
         let notes = Notes::new();
         command.stderr(File::create(notes.path("err")).expect("a file"));
         let running = Running::start(command);
@@ -72,7 +72,7 @@ impl Exporter {
         answer(stream)
     }
 
-    fn page(&self) -> String {
+    pub fn page(&self) -> String {
         let answer = self.ask(GET.as_bytes());
         let (head, page) = answer.split_once("\r\n\r\n").expect("a head");
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");

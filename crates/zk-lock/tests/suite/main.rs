@@ -1,4 +1,5 @@
-//! The program as a process, against the embedded server.
+//! The program as a process, against the embedded server; the scenarios of `sasl` also against the
+//! real ZooKeeper, where the run has it (`ZK_TEST_SERVER`).
 
 mod doctor;
 mod export;
@@ -11,6 +12,7 @@ mod run;
 mod run_faults;
 mod run_loss;
 mod run_processes;
+mod sasl;
 mod schema;
 mod slips;
 mod support;

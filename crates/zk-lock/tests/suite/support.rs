@@ -32,6 +32,11 @@ pub fn server() -> TestServer {
 /// and `nohup`, ignore signals; a command inherits that, and could not trap them. So the program
 /// starts with the default for each.
 pub fn zk_lock(server: &TestServer, arguments: &[&str]) -> Command {
+    zk_lock_at(&server.connect_string(), arguments)
+}
+
+/// The same, with the servers' addresses.
+pub fn zk_lock_at(servers: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP,INT,QUIT,TERM", env!("CARGO_BIN_EXE_zk-lock")]);
     // The settings of whoever runs the tests are not the scenarios'.
@@ -41,7 +46,7 @@ pub fn zk_lock(server: &TestServer, arguments: &[&str]) -> Command {
         command.env_remove(name);
     }
     command.env("ZK_LOCK_CONFIG", "/dev/null");
-    command.env("ZK_CONNECT", server.connect_string()).args(arguments);
+    command.env("ZK_CONNECT", servers).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
