@@ -150,7 +150,7 @@ fn a_failed_login_is_no_login_where_the_server_lets_it_pass() {
     assert_says(&e.to_string(), &["SASL DIGEST-MD5", "not proven", "allowSaslFailedClients"]);
     make_own(&alice(&servers), "/a");
     let nobody = Session::connect(Config::new(&servers).connect_timeout(SOON)).unwrap();
-    assert!(nobody.requests().within(SOON).exists("/a").unwrap().is_some());
+    assert!(nobody.requests().within(SOON).exists("/").unwrap().is_some());
 }
 
 fn a_server_without_sasl_is_named_and_so_is_what_it_lacks() {
