@@ -21,6 +21,7 @@ const LIBRARY: &[&str] = &[
     "machine/background.rs",
     "machine/ending.rs",
     "machine/late.rs",
+    "machine/login.rs",
     "machine/looks.rs",
     "machine/mod.rs",
     "machine/removal.rs",

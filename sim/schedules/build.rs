@@ -50,6 +50,7 @@ const OWN: &[&str] = &[
     "scenarios/signal.rs",
     "zk_session/generation.rs",
     "zk_session/mod.rs",
+    "zk_session/retry.rs",
     "zk_session/world.rs",
 ];
 
@@ -65,6 +66,7 @@ const NEEDED: &[(&str, &[&str])] = &[
             "queue/name.rs",
             "scenarios/queue.rs",
             "signal.rs",
+            "zk_session/retry.rs",
             "zk_session/world.rs",
         ],
     ),
@@ -76,12 +78,20 @@ const NEEDED: &[(&str, &[&str])] = &[
             "scenarios/notifier.rs",
             "notifier.rs",
             "signal.rs",
+            "zk_session/retry.rs",
             "zk_session/world.rs",
         ],
     ),
     (
         "signal",
-        &["cancel.rs", "limit.rs", "scenarios/signal.rs", "signal.rs", "zk_session/world.rs"],
+        &[
+            "cancel.rs",
+            "limit.rs",
+            "scenarios/signal.rs",
+            "signal.rs",
+            "zk_session/retry.rs",
+            "zk_session/world.rs",
+        ],
     ),
     (
         "lease",
@@ -98,6 +108,7 @@ const NEEDED: &[(&str, &[&str])] = &[
             "lease/node.rs",
             "lease/mod.rs",
             "signal.rs",
+            "zk_session/retry.rs",
             "zk_session/world.rs",
         ],
     ),

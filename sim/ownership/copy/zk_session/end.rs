@@ -89,6 +89,9 @@ impl Client for End {
             heard: m.heard.clone(),
             proof: m.proof.clone(),
             looks: m.looks.clone(),
+            // The sessions of the model have no login that could be refused.
+            refused_here: None,
+            refusal: None,
             // Between two events these are empty.
             from_server: Frames::default(),
             to_server: Vec::new(),
@@ -106,8 +109,8 @@ impl Client for End {
         let Machine { background, heard, proof, last_sent, last_ordered, up_since, .. } =
             &self.machine;
         let Machine { is_new, is_proven, next_xid, .. } = &self.machine;
-        // Left out: `epoch` and `last_number`, which only count, `skipped_at`, and `looks`, of
-        // which there are none.
+        // Left out: `epoch` and `last_number`, which only count, `skipped_at`, `looks`, of which
+        // there are none, and `taken_up_since`, for a connection without a login is up at once.
         (phase, session, ending, zxid, batches, unsent, outstanding).hash(h);
         (background, heard, proof, last_sent, last_ordered, up_since).hash(h);
         (is_new, is_proven, next_xid, &self.lease, self.is_holder).hash(h);

@@ -65,6 +65,10 @@ impl Request<'_> {
         self.settings.core()
     }
 
+    pub fn limit(&self) -> Limit<'_> {
+        self.limit
+    }
+
     pub fn cancelled(&self) -> Error {
         Error::Cancelled { path: self.settings.path.clone() }
     }

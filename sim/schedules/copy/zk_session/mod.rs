@@ -11,6 +11,7 @@ pub mod lease;
 pub mod limit;
 pub mod notifier;
 pub mod process;
+pub mod retry;
 pub mod signal;
 pub mod world;
 

@@ -1,0 +1,7 @@
+//! Replaces the library's file: no request to a server fails here, so no time counts from one.
+
+pub struct Retry;
+
+impl Retry {
+    pub fn sends(&self) {}
+}
