@@ -1,6 +1,5 @@
-//! Logins by SASL. The scenarios of DIGEST-MD5 run on the embedded server and on the real ZooKeeper,
-//! those of Kerberos on the real one with a KDC of their own; `ZK_TEST_SERVER` says which the run
-//! has.
+//! Logins by SASL. The scenarios of DIGEST-MD5 run on the embedded server and on the real one; those
+//! of Kerberos on the real one, with a KDC of their own. `ZK_TEST_SERVER` says which the run has.
 
 use std::fs;
 use std::process::Command;
@@ -114,8 +113,8 @@ fn a_command_runs_under_a_lock_that_only_its_user_sees() {
         };
         let shown = with_variable("alice", PASSWORD, &["--json", "show", LOCK]);
         assert!(shown.code == 0 && shown.out.contains("\"contenders\":[{"), "{shown:?}");
-        let hidden = "list /locks/orders: the ACL of this node does not give READ; give credentials \
-                      that it names with --auth or --sasl";
+        let hidden = "list /locks/orders: the ACL of this node does not give READ; give \
+                      credentials that it names with --auth or --sasl";
         assert_ended(&with_variable("bob", "of-bob", &["show", LOCK]), 77, &[hidden]);
         assert_ended(&stage.run(&["show", LOCK]), 77, &[hidden]);
         let listed = with_variable("bob", "of-bob", &["ls", "/"]);
@@ -148,22 +147,26 @@ fn a_wrong_password_is_denied_and_never_shown() {
 fn a_server_that_requires_a_login_is_told_in_the_words_of_the_command_line() {
     on_each_server(|server| {
         let stage = Stage::of(server().requires_sasl());
+        const LONG: &str = "1h";
         let permits = ["--permits", "1", "--of", "2"];
         for command in [
             &["run", LOCK, "--", "true"][..],
             &[&["run"][..], &permits, &["/limits/a", "--", "true"]].concat(),
             &["elect", LOCK, "--", "true"],
-            &["elect", LOCK, "--observe", "--for", "1s"],
+            &["elect", LOCK, "--observe", "--for", LONG],
             &["ls", "/"],
-            &["ls", "/", "--watch", "--for", "1s"],
+            &["ls", "/", "--watch", "--for", LONG],
             &["wait", LOCK],
-            &["watch", "--for", "1s", LOCK],
+            &["watch", "--for", LONG, LOCK],
             &["permits", "/limits/a", "3"],
             &["bench", "--seconds", "10ms", "--sessions", "1"],
         ] {
             let says = ["serves only sessions that log in", "give --sasl", "--auth"];
             assert_ended(&stage.run(command), 77, &says);
-            assert_ended(&stage.alice(command), 0, &[]);
+            // With a login it looks on until its time is over.
+            let word = |word: &&'static str| if *word == LONG { "2s" } else { *word };
+            let short: Vec<&str> = command.iter().map(word).collect();
+            assert_ended(&stage.alice(&short), 0, &[]);
         }
         // Nobody holds the lock, so there is nothing that alice's commands can do.
         for command in [
@@ -335,6 +338,17 @@ fn doctor_says_of_each_host_that_it_refuses_the_login_and_checks_the_rest() {
         }
         assert_says(&ended, "session", "fault", "SASL DIGEST-MD5 as \"alice\"");
         assert_says(&ended, "logger", "ok", "stderr takes lines");
+
+        // Of two servers one knows another password. A session may have come to either.
+        let other = server().sasl_digest(&[("alice", "another")]).start();
+        let (alice, own) = (stages[0].login("alice"), stages[0].server.connect_string());
+        let names = format!("{},{own}", other.connect_string());
+        let doctor =
+            crate::support::ended(zk_lock_at(&names, &["--json", "--sasl", &alice, "doctor"]));
+        let text = format!("{} does not let this client in: ", other.connect_string());
+        let refused: Vec<_> =
+            said(&doctor, "login").into_iter().filter(|(l, _)| l == "fault").collect();
+        assert!(refused.len() == 1 && refused[0].1.starts_with(&text), "{doctor:?}");
     });
 }
 

@@ -14,8 +14,8 @@
 //! `sessionRequireClientSASLAuth`).
 //!
 //! It costs each server a session, two writes, a line in its log if it has no SASL, and one if it
-//! requires a login. A server with GSSAPI writes two warnings, the first with a stack trace, and may
-//! be asked twice.
+//! requires a login. A server with GSSAPI writes two warnings, the first with a stack trace, and is
+//! perhaps asked twice.
 
 use std::io;
 use std::time::Duration;
