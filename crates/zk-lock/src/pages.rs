@@ -92,6 +92,16 @@ pub fn completions(shell: Shell) -> Result<u8, Failure> {
         let text = String::from_utf8_lossy(&script);
         return print(text.replace("default zk_lock\n", "default zk-lock\n").as_bytes());
     }
+    if shell == Shell::Zsh {
+        // In zsh a ':' ends the name of a value, and clap_complete leaves it as it is.
+        command = command.mut_args(|arg| match arg.get_value_names().and_then(<[_]>::first) {
+            Some(name) if name.contains(':') => {
+                let name = name.replace(':', "\\:");
+                arg.value_name(name)
+            }
+            _ => arg,
+        });
+    }
     generate(shell, &mut command, "zk-lock", &mut script);
     print(&script)
 }

@@ -122,9 +122,14 @@ fn zsh_completes_behind_the_command() {
     zsh.press(&format!("source {script} && echo st\"\"ep2\n"));
     zsh.expect("step2");
     // What was not typed is shown.
-    for (typed, completed) in
-        [("run --mi", "n-hold"), ("run --ma", "x-hold"), ("run --acl cr", "eator"), ("rev", "oke")]
-    {
+    for (typed, completed) in [
+        ("run --mi", "n-hold"),
+        ("run --ma", "x-hold"),
+        ("run --acl cr", "eator"),
+        ("rev", "oke"),
+        ("--auth /etc/nsswitc", "h.conf"),
+        ("--sasl /etc/nsswitc", "h.conf"),
+    ] {
         zsh.press(&format!("zk-lock {typed}\t"));
         zsh.expect(completed);
         zsh.press(CTRL_U);
