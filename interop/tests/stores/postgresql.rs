@@ -158,6 +158,8 @@ fn the_statements_for_postgresql_do_what_the_chapter_says() {
     a_condition_on_another_table_is_no_fence(&server, &mut table);
     a_zxid_alone_tells_nodes_apart_and_no_hand_overs(&server);
     the_fence_of_a_lock_protects_all_its_rows(&server);
+    a_holder_that_is_idle_in_its_transaction_is_ended(&server);
+    a_run_is_done_once_in_each_period(&server);
 }
 
 /// A newer holder has written and not committed. What becomes of a write that is late?
@@ -246,7 +248,6 @@ fn the_fence_of_a_lock_protects_all_its_rows(server: &Server) {
     let block = "PostgreSQL: begin a transaction under a lock";
     let (mut newer, mut late, mut third) = (connect(server), connect(server), connect(server));
     newer.run(statement("PostgreSQL: the table of the locks"));
-    newer.run("INSERT INTO fences (path) VALUES ('/locks/7'), ('/locks/8')");
     let claim = |path: &str, fence: FencingToken| {
         format!("EXECUTE claim ('{path}', {})", Fence::Bytes.of(fence))
     };
@@ -254,11 +255,55 @@ fn the_fence_of_a_lock_protects_all_its_rows(server: &Server) {
         prepare_as(client, "claim", block);
         client.run("BEGIN");
     }
-    assert_eq!(newer.run(&claim("/locks/7", token(3, 0))), "UPDATE 1");
-    late.send(&claim("/locks/7", token(2, 0)));
-    third.run_until("SELECT count(*) FROM pg_locks WHERE NOT granted", "1");
-    newer.run("COMMIT");
-    assert_eq!(late.answer(), ["UPDATE 0"]);
-    late.run("ROLLBACK");
-    assert_eq!(late.run(&claim("/locks/8", token(2, 0))), "UPDATE 1", "of another lock");
+    // The first claim makes the row, the second one finds it.
+    for fence in [token(3, 0), token(5, 0)] {
+        assert_eq!(newer.run(&claim("/locks/7", fence)), "INSERT 0 1");
+        late.send(&claim("/locks/7", token(2, 0)));
+        third.run_until("SELECT count(*) FROM pg_locks WHERE NOT granted", "1");
+        newer.run("COMMIT");
+        assert_eq!(late.answer(), ["INSERT 0 0"]);
+        late.run("ROLLBACK");
+        for client in [&mut newer, &mut late] {
+            client.run("BEGIN");
+        }
+    }
+    assert_eq!(late.run(&claim("/locks/8", token(2, 0))), "INSERT 0 1", "of another lock");
+}
+
+fn a_holder_that_is_idle_in_its_transaction_is_ended(server: &Server) {
+    let block = "PostgreSQL: begin a transaction under a lock";
+    let (mut paused, mut next) = (connect(server), connect(server));
+    let claim =
+        |fence: FencingToken| format!("EXECUTE claim ('/idle', {})", Fence::Bytes.of(fence));
+    for client in [&mut paused, &mut next] {
+        prepare_as(client, "claim", block);
+    }
+    paused.run("SET idle_in_transaction_session_timeout = '300ms'");
+    paused.run("BEGIN");
+    assert_eq!(paused.run(&claim(token(1, 0))), "INSERT 0 1");
+    assert_eq!(next.run(&claim(token(2, 0))), "INSERT 0 1", "it waits for the end of the other");
+}
+
+fn a_run_is_done_once_in_each_period(server: &Server) {
+    let mut client = connect(server);
+    client.run(statement("PostgreSQL: the table of runs"));
+    prepare_as(&mut client, "begin_run", "PostgreSQL: begin a run");
+    prepare_as(&mut client, "end_run", "PostgreSQL: end a run");
+    let mut run = |what: &str, day: u32, fence: FencingToken| {
+        let fence = Fence::Bytes.of(fence);
+        client.run(&format!("EXECUTE {what} ('nightly', '2026-11-{day:02}', {fence})"))
+    };
+    assert_eq!(run("begin_run", 1, token(1, 0)), "INSERT 0 1");
+    assert_eq!(
+        run("begin_run", 1, token(1, 0)),
+        "INSERT 0 1",
+        "the same holder, whose answer was lost"
+    );
+    assert_eq!(run("begin_run", 1, token(2, 0)), "INSERT 0 1", "the next holder after a crash");
+    assert_eq!(run("begin_run", 1, token(1, 0)), "INSERT 0 0", "late");
+    assert_eq!(run("end_run", 1, token(1, 0)), "UPDATE 0", "late");
+    assert_eq!(run("end_run", 1, token(2, 0)), "UPDATE 1");
+    assert_eq!(run("end_run", 1, token(2, 0)), "UPDATE 1", "the same holder again");
+    assert_eq!(run("begin_run", 1, token(3, 0)), "INSERT 0 0", "it is done");
+    assert_eq!(run("begin_run", 2, token(3, 0)), "INSERT 0 1", "the next period");
 }
