@@ -17,6 +17,7 @@
 //! | chapter | the question | minutes |
 //! | --- | --- | --- |
 //! | [`operations`] | session timeout, ACLs, TLS, metrics, logs; limits | 10 |
+//! | [`stuck`] | a lock is not released: whom do I ask or end, in which order | 3 |
 //! | [`sasl`] | how does a session log in by a password or by Kerberos | 4 |
 //! | [`deployment`] | what do I give to systemd, Kubernetes and ZooKeeper, and which figures for which T | 10 |
 //! | [`guarantees`] | what do the locks promise, and what must be true of the servers for that | 10 |
@@ -50,6 +51,9 @@ pub mod testing {}
 
 #[doc = include_str!("operations.md")]
 pub mod operations {}
+
+#[doc = include_str!("stuck.md")]
+pub mod stuck {}
 
 #[doc = include_str!("deployment.md")]
 pub mod deployment {}
