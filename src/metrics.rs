@@ -44,29 +44,7 @@ const REASONS: [LossReason; 8] = [
 /// # }
 /// ```
 ///
-/// | metric | kind | labels | meaning |
-/// | --- | --- | --- | --- |
-/// | `zkmutex_lock_wait_seconds` | histogram | recipe, name, outcome | how long calls for a lock have waited |
-/// | `zkmutex_lock_hold_seconds` | histogram | recipe, name | how long holds have lasted that were released |
-/// | `zkmutex_lock_contended_total` | counter | recipe, name | calls that found somebody else ahead |
-/// | `zkmutex_lock_handed_over_total` | counter | recipe, name | calls that got the lock inside their process |
-/// | `zkmutex_lock_lost_total` | counter | recipe, name, reason | holds that were lost |
-/// | `zkmutex_lock_waiters` | gauge | recipe, name | calls that wait now |
-/// | `zkmutex_lock_held` | gauge | recipe, name | holds that stand now |
-/// | `zkmutex_session_state` | gauge | state | sessions of this process that are `connected`, `suspended`, `lost` |
-/// | `zkmutex_connections_lost_total` | counter | | connections that were lost |
-/// | `zkmutex_reconnects_total` | counter | | lost connections after which the session was resumed |
-/// | `zkmutex_sessions_lost_total` | counter | reason | sessions that were lost |
-/// | `zkmutex_request_seconds` | histogram | op | round trips to a server |
-/// | `zkmutex_lease_margin_seconds` | histogram | | what was left of the lease when it was renewed |
-/// | `zkmutex_events_missed_total` | counter | | events that were not reported, because the observers were too slow |
-///
-/// The labels `recipe` and `name` are those of [`LockLabel`], never a path: there may be very many
-/// paths. The label `outcome` is [`WaitOutcome::as_str`], `reason` is [`LossReason::as_str`], and
-/// `op` is named at [`Observer::request_answered`].
-///
-/// The gauges are up to 10 ms late, each session by its own time: where one session releases a lock
-/// and another takes it, their sum can be 2 for that moment.
+#[doc = include_str!("guide/metric_names.md")]
 ///
 /// In the folder `docs` of the repository are a dashboard for Grafana and alert rules for
 /// Prometheus.
