@@ -21,7 +21,7 @@ use zk_mutex::{Error, ZkSession};
 use self::ensemble::Hosts;
 use self::report::{Findings, Level};
 use self::survey::Survey;
-use crate::cli::{Common, DoctorArgs};
+use crate::cli::{Common, DoctorArgs, SaslArg};
 use crate::exit::Failure;
 use crate::output::Output;
 use crate::{connect, zk};
@@ -65,7 +65,7 @@ fn with_session(
             session::encryption(common, findings);
         }
         Err(e) => {
-            if matches!(e, Error::Auth { .. }) {
+            if matches!(e, Error::Auth { .. }) || may_be_refused(common, hosts) {
                 ensemble::logins(common, args, &hosts.serving, findings)?;
             }
             let failure = Failure::from(e);
@@ -73,6 +73,14 @@ fn with_session(
         }
     }
     Ok(())
+}
+
+/// Whether there is no session perhaps because each host has refused the login. If the hosts are of
+/// several ensembles, none has refused the same session as another, and the error does not say it.
+fn may_be_refused(common: &Common, hosts: &Hosts) -> bool {
+    let has_password =
+        matches!(common.sasl, Some(SaslArg::DigestMd5(_))) || !common.auth.is_empty();
+    has_password && hosts.serving.len() > 1
 }
 
 fn examine(
