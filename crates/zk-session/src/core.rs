@@ -6,6 +6,7 @@
 //! time whatever the network does, and nothing may be held any more when the server can hear of
 //! it.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::result::Result as StdResult;
 use std::sync::Arc;
@@ -105,6 +106,8 @@ struct CoreState {
     down_since: Option<Instant>,
     /// Why the last session was lost, if the server refused its login.
     refused: Option<String>,
+    /// What each host had answered last when the last session was lost.
+    failures: BTreeMap<String, String>,
     /// Why no connection can be tried: this machine gave no thread, or no descriptor.
     lacks: Option<String>,
     stats: SessionStats,
@@ -150,6 +153,7 @@ impl Core {
                 generations: 0,
                 down_since: Some(Instant::now()),
                 refused: None,
+                failures: BTreeMap::new(),
                 lacks: None,
                 stats: SessionStats::default(),
                 subscribers: Subscribers::default(),
@@ -432,8 +436,11 @@ impl Core {
 
     /// Why each host of the connect string gave no session, as far as it is known.
     pub fn failures(&self) -> Vec<HostFailure> {
-        let known = self.generation().map(|generation| generation.failures()).unwrap_or_default();
-        let lacks = self.state.lock().lacks.clone();
+        let (mut known, current, lacks) = {
+            let state = self.state.lock();
+            (state.failures.clone(), state.current.clone(), state.lacks.clone())
+        };
+        known.extend(current.map(|generation| generation.failures()).unwrap_or_default());
         let unknown = lacks.unwrap_or_else(|| "no answer yet".into());
         let failure = |host: String| HostFailure {
             reason: known.get(&host).unwrap_or(&unknown).clone(),
@@ -598,6 +605,8 @@ impl Core {
                 state.down_since.get_or_insert_with(Instant::now);
                 lost = state.current.take().map(|current| (*reason, current));
                 let refusal = lost.as_ref().map(|(_, current)| current.refusal());
+                state.failures =
+                    lost.as_ref().map(|(_, current)| current.failures()).unwrap_or_default();
                 state.refused = refusal.filter(|_| *reason == LossReason::AuthFailed);
             }
             SessionEvent::Closed => return None, // only `close` publishes this
@@ -684,6 +693,7 @@ impl CoreState {
         self.state = SessionState::Connected;
         self.down_since = None;
         self.refused = None;
+        self.failures.clear();
     }
 }
 

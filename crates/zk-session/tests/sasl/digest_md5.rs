@@ -174,6 +174,11 @@ fn one_server_that_refuses_the_login_costs_nothing_while_another_takes_it() {
         assert!(session.requests().within(SOON).exists("/").unwrap().is_some());
         (proxy.count(OpKind::Sasl) > 0).then_some(())
     });
+    // A session that one of two ensembles has made is unknown to the other. Both refuse the login.
+    let e = refused(config(&both, "mallory", "of-nobody").connect_timeout(Duration::from_secs(3)));
+    let Error::Connect { hosts, .. } = &e else { panic!("{e}") };
+    let said = |host: &zk_session::HostFailure| host.reason.contains("refused SASL DIGEST-MD5");
+    assert!(hosts.iter().any(said), "no host's answer is told: {e}");
     // Two ways to one server are two hosts, and both refuse.
     let hosts = format!("{},{}", proxy.connect_string(), stale.connect_string());
     let e = refused(config(&hosts, "alice", "secret"));
