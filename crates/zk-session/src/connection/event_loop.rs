@@ -52,7 +52,7 @@ pub(crate) struct EventLoop {
     resolutions: (Sender<Resolved>, Receiver<Resolved>),
     refusals: Refusals,
     /// The hosts that have refused the login since one of them took it.
-    login_refused: HashSet<String>,
+    refusing_hosts: HashSet<String>,
 }
 
 /// The hosts that have closed the connection right behind the connect request for our session,
@@ -117,7 +117,7 @@ impl EventLoop {
             server: None,
             resolutions: unbounded(),
             refusals: Refusals::default(),
-            login_refused: HashSet::default(),
+            refusing_hosts: HashSet::default(),
         };
         spawn_own(name, move || {
             let end = catch_unwind(AssertUnwindSafe(|| this.run()));
@@ -186,7 +186,7 @@ impl EventLoop {
         }
         if inner.machine.is_up() {
             self.refusals = Refusals::default(); // a server has resumed the session
-            self.login_refused.clear();
+            self.refusing_hosts.clear();
         }
         if let Refusals { hosts, since: Some(since) } = &self.refusals {
             if self.dialer.hosts().all(|host| hosts.contains(&host.to_string())) {
@@ -438,10 +438,10 @@ impl EventLoop {
         }
         match inner.machine.take_refusal() {
             Some(refusal) => {
-                self.login_refused.insert(server.host.clone());
-                if self.dialer.hosts().all(|host| self.login_refused.contains(&host.to_string())) {
-                    self.login_refused.clear();
-                    inner.machine.refused_login(refusal, now);
+                self.refusing_hosts.insert(server.host.clone());
+                if self.dialer.hosts().all(|host| self.refusing_hosts.contains(&host.to_string())) {
+                    self.refusing_hosts.clear();
+                    inner.machine.all_refuse_login(refusal, now);
                 }
                 self.owner.connection().host_failed(&server.host, reason.to_owned());
                 self.refusals = Refusals::default();

@@ -84,7 +84,7 @@ impl Machine {
             }
             SaslStep::Done => self.present_credentials(now),
             SaslStep::Failed(reason) => self.disconnect(reason, now),
-            SaslStep::Refused(reason) => self.login_refused(reason, now),
+            SaslStep::Refused(reason) => self.server_refuses_login(reason, now),
         }
     }
 
@@ -108,7 +108,10 @@ impl Machine {
                     None => ("SASL", ""),
                 };
                 let name = err::name(code);
-                self.login_refused(format!("the server refused {login} ({name}); {advice}"), now);
+                self.server_refuses_login(
+                    format!("the server refused {login} ({name}); {advice}"),
+                    now,
+                );
             }
             code => {
                 let name = err::name(code);
@@ -153,7 +156,7 @@ impl Machine {
                 "the server refused the credentials of the scheme {scheme} ({}); check them, and whether the servers have that scheme",
                 err::name(code)
             );
-            self.login_refused(reason, now);
+            self.server_refuses_login(reason, now);
             return Ok(());
         }
         self.phase = Phase::Auth(since, left.saturating_sub(1));
@@ -177,16 +180,16 @@ impl Machine {
                 words.login
             ),
         };
-        self.refused_login(reason, now);
+        self.all_refuse_login(reason, now);
     }
 
     /// This server refuses the login. Another one may take it: the key or the password of one
     /// server may be wrong, or not be changed yet. So the connection is given up, and the owner
-    /// says when all servers have refused ([`refused_login`](Self::refused_login)).
+    /// says when all servers have refused ([`all_refuse_login`](Self::all_refuse_login)).
     ///
     /// A session that ends anyway is closed by the next connection without a login: only a server
     /// that enforces one refuses that.
-    fn login_refused(&mut self, reason: String, now: BootTime) {
+    fn server_refuses_login(&mut self, reason: String, now: BootTime) {
         match &mut self.ending {
             Some(ending) => ending.is_login_refused = true,
             None => self.refused_here = Some(reason.clone()),
@@ -200,7 +203,7 @@ impl Machine {
     }
 
     /// No server lets the session in, the last one for this reason: the session is lost.
-    pub(crate) fn refused_login(&mut self, reason: String, now: BootTime) {
+    pub(crate) fn all_refuse_login(&mut self, reason: String, now: BootTime) {
         if self.is_ending() {
             return;
         }

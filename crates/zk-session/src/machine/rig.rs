@@ -166,7 +166,7 @@ impl Rig {
         if let Some(reason) = self.machine.take_refusal() {
             self.refused_by.push(reason.clone());
             if self.is_only_host {
-                self.machine.refused_login(reason, self.now);
+                self.machine.all_refuse_login(reason, self.now);
             }
         }
         while !self.machine.outputs.is_empty() {

@@ -310,7 +310,7 @@ fn the_lease_is_ended_or_shortened_before_any_log_line_is_written() {
         bytes.extend(ReplyHeader { xid: xid::AUTH, zxid: 0, err: auth }.frame(&[]));
         rig.machine.server_bytes(&bytes, rig.now);
         if let Some(reason) = rig.machine.take_refusal() {
-            rig.machine.refused_login(reason, rig.now);
+            rig.machine.all_refuse_login(reason, rig.now);
         }
         let at = |is: fn(&Output) -> bool| rig.machine.outputs.iter().position(is);
         assert!(
