@@ -34,15 +34,17 @@ pub(crate) enum SaslStep {
     /// It cannot go on now, for this reason: the connection is given up, and the next host is
     /// tried.
     Failed(String),
-    /// The server is not to be trusted, or does not take this login, for this reason: no other try
-    /// would help.
+    /// The server is not to be trusted, or does not take this login, for this reason. It counts as
+    /// a server that has refused: another server may take the login.
     Refused(String),
 }
 
 impl Machine {
     /// The server has taken the session up.
     pub(super) fn log_in(&mut self, now: BootTime) {
-        let since = *self.taken_up_since.get_or_insert(now);
+        let is_recent = |(_, last): &(BootTime, BootTime)| now < *last + self.timeout();
+        let (since, _) = self.taken_up.filter(is_recent).unwrap_or((now, now));
+        self.taken_up = Some((since, now));
         if self.ending.as_ref().is_some_and(|ending| ending.is_login_refused) {
             self.send_close(now); // a login would be refused again
         } else if now >= since + self.timeout() && !self.is_ending() {
@@ -58,7 +60,8 @@ impl Machine {
     /// Servers have taken the session up for T, and no connection has carried it: it could not log
     /// in. Each handshake counts at the leader as a sign of life, so the servers never expire it,
     /// and its nodes would stand for ever: nobody else would get its locks. So it is given up as if
-    /// it had expired. (In an outage no server takes it up, and nothing is given up.)
+    /// it had expired. (If no server has taken it up for T in between, that was an outage, and the
+    /// time begins anew: these handshakes did not keep the session alive.)
     ///
     /// The close goes out without a login. A server that enforces one refuses it; then the session
     /// is not presented again, and expires after T.
@@ -227,7 +230,7 @@ impl Machine {
             return;
         }
         self.phase = Phase::Up;
-        self.taken_up_since = None;
+        self.taken_up = None;
         self.up_since = now;
         self.epoch += 1;
         self.looks_attached();

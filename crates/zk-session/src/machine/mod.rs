@@ -225,8 +225,9 @@ pub(crate) struct Machine {
     is_held: bool,
     /// When this connection began to carry the session.
     up_since: BootTime,
-    /// When a server has first taken the session up since a connection has carried it.
-    taken_up_since: Option<BootTime>,
+    /// When servers have taken the session up, first and last, and no connection has carried it
+    /// since. Less than T lies between two of these times.
+    taken_up: Option<(BootTime, BootTime)>,
     /// This connection carries the session, and the first `tick` has not run since.
     is_new: bool,
     /// A write was acknowledged on this connection.
@@ -370,7 +371,7 @@ impl Machine {
             last_took: Duration::ZERO,
             is_held: false,
             up_since: now,
-            taken_up_since: None,
+            taken_up: None,
             is_new: false,
             is_proven: false,
             skipped_at: now,

@@ -13,8 +13,8 @@ use crate::world::Mutex;
 /// The login is made by the system's library (MIT Kerberos, `libgssapi-krb5-2` on Debian), on each
 /// connection anew. It asks the library for mutual authentication, so the server proves who it is
 /// too. The session has the identity `sasl:alice@REALM` then, as far as the servers do not shorten
-/// it (`zookeeper.kerberos.removeRealmFromPrincipal`), and [`Acl::CreatorAll`](crate::Acl::CreatorAll)
-/// includes it.
+/// it (`zookeeper.kerberos.removeRealmFromPrincipal`), and
+/// [`Acl::CreatorAll`](crate::Acl::CreatorAll) includes it.
 ///
 /// # Tickets
 ///
@@ -28,19 +28,20 @@ use crate::world::Mutex;
 ///   connection, so a renewed ticket counts from the next connection on.
 ///
 /// A connection that is logged in goes on when its ticket ends: only the next connection needs a
-/// valid one.
+/// valid one. A session that can connect and not log in is given up after its timeout, as if it had
+/// expired, so that its locks do not stay taken.
 ///
 /// # What goes wrong
 ///
 /// If there is no ticket, if it has expired, if the KDC does not know a principal or does not
 /// answer, or if clocks differ, the session has no connection: calls wait as in any outage, and
 /// the error and the log name the cause and what to check. When it is mended, for instance by
-/// `kinit`, the session goes on by itself. If the *server* refuses the login, that is
+/// `kinit`, the session goes on by itself. If all *servers* refuse the login, that is
 /// [`Error::Auth`](crate::Error::Auth).
 ///
-/// The library may wait for a KDC for half a minute. It does so on a thread of its own (`zkm-sasl`),
-/// so no lease, no deadline and no other connection waits for it; while that thread waits, no
-/// second one is started.
+/// The library may wait for a KDC for half a minute. It does so on a thread of its own
+/// (`zkm-sasl`), so no lease, no deadline and no other connection waits for it; while that thread
+/// waits, no second one is started.
 ///
 /// ```no_run
 /// # fn main() -> zk_session::Result<()> {

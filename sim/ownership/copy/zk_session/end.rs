@@ -110,7 +110,7 @@ impl Client for End {
             &self.machine;
         let Machine { is_new, is_proven, next_xid, .. } = &self.machine;
         // Left out: `epoch` and `last_number`, which only count, `skipped_at`, `looks`, of which
-        // there are none, and `taken_up_since`, for a connection without a login is up at once.
+        // there are none, and `taken_up`, for a connection without a login is up at once.
         (phase, session, ending, zxid, batches, unsent, outstanding).hash(h);
         (background, heard, proof, last_sent, last_ordered, up_since).hash(h);
         (is_new, is_proven, next_xid, &self.lease, self.is_holder).hash(h);

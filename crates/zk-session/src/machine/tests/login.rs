@@ -188,6 +188,24 @@ fn a_session_that_cannot_log_in_for_its_timeout_is_given_up_and_closed_without_a
     }
 }
 
+/// A login fails, and then the servers have no quorum for longer than T. They know the session all
+/// the same when they are back, and its waiters have kept their place.
+#[test]
+fn an_outage_behind_a_login_that_failed_costs_no_session_that_the_servers_still_know() {
+    let mut rig = rig();
+    rig.attach(7);
+    log_in(&mut rig);
+    rig.drop_connection();
+    rig.attach(7);
+    step(&mut rig, SaslStep::Failed("no ticket".into()));
+    rig.sasl.clear();
+    rig.events();
+    rig.pass_time(T * 2);
+    rig.attach(7);
+    log_in(&mut rig);
+    assert_eq!(rig.events(), [SessionEvent::Reconnected]);
+}
+
 /// A session that no connection has carried yet has nodes of nobody, but counts at the server.
 #[test]
 fn a_new_session_that_cannot_log_in_for_its_timeout_is_given_up_too() {
