@@ -222,8 +222,8 @@ impl SessionBuilder {
     /// * The log says after 10 s what each host answers.
     ///
     /// The connect timeout does not end this: the session tries until it is closed. If all servers
-    /// refuse the login, calls give [`Error::Auth`](crate::Error::Auth), as when that happens later.
-    /// If a [required chroot](Config::require_chroot) does not exist, calls give
+    /// refuse the login, calls give [`Error::Auth`](crate::Error::Auth), as when that happens
+    /// later. If a [required chroot](Config::require_chroot) does not exist, calls give
     /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) until it does.
     ///
     /// ```no_run

@@ -3,7 +3,8 @@
 
 A chapter's file beside SUMMARY.md has lines `{{#include PATH}}`. PATH is a Markdown file, or one
 section of it (`ARCHITECTURE.md#why-the-lease-is-safe`), or a Rust file, of which its `//!` comment
-is meant, or a file of YAML, which is shown as it is. What rustdoc or a directory of files would show in another way is changed here:
+is meant, or a file of YAML, which is shown as it is. What rustdoc or a directory of files would
+show in another way is changed here:
 
 - Links to an item (`crate::ZkMutex::lock`) go to the page of `cargo doc`, links to a chapter of the
   guide (`crate::guide::fencing`) or to a file that is a chapter go to the chapter. Of a link to any

@@ -100,8 +100,8 @@ pub struct Common {
     #[arg(long, global = true, env = "ZK_SASL", hide_env_values = true, value_parser = any_sasl)]
     #[arg(value_name = "digest-md5:FILE|digest-md5:VARIABLE|gssapi[:PRINCIPAL]")]
     pub sasl: Option<SaslArg>,
-    /// With --sasl gssapi, the host in the servers' Kerberos principal [default: each host's name in
-    /// --connect]
+    /// With --sasl gssapi, the host in the servers' Kerberos principal [default: each host's name
+    /// in --connect]
     #[arg(long, global = true, env = "ZK_SASL_SERVER_HOST", hide_env_values = true)]
     #[arg(value_name = "HOST", value_hint = ValueHint::Hostname)]
     pub sasl_server_host: Option<String>,
@@ -245,8 +245,8 @@ pub struct ChildArgs {
     /// Make the chroot of the connect string, if it does not exist
     #[arg(long)]
     pub create_chroot: bool,
-    /// The ACL of the lock's nodes: open to everybody, or to this client's credentials only (--auth,
-    /// --sasl, --tls-cert)
+    /// The ACL of the lock's nodes: open to everybody, or to this client's credentials only
+    /// (--auth, --sasl, --tls-cert)
     #[arg(long, value_enum, default_value = "open")]
     pub acl: AclArg,
 }

@@ -33,8 +33,8 @@ pub enum Error {
         waited: Duration,
     },
     /// All servers refuse the login of the session: the credentials of
-    /// [`Config::auth`](crate::Config::auth), or the login by SASL. Or a server serves only sessions
-    /// that log in, and this one did not.
+    /// [`Config::auth`](crate::Config::auth), or the login by SASL. Or a server serves only
+    /// sessions that log in, and this one did not.
     Auth {
         /// The operation that failed.
         op: &'static str,

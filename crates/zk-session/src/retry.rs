@@ -39,8 +39,8 @@ pub struct RetryPolicy {
     /// The time counts from the beginning of the call, and again from each progress: a node was
     /// created, watches were set, or the event for which it waited has come. A new connection
     /// alone is no progress. If the call has a connection and sends several requests one after the
-    /// other, the time counts from the first of them that fails. When the time is over, the call ends with
-    /// [`Cause::Outage`](crate::Cause::Outage) in an outage, and with
+    /// other, the time counts from the first of them that fails. When the time is over, the call
+    /// ends with [`Cause::Outage`](crate::Cause::Outage) in an outage, and with
     /// [`Cause::NoProgress`](crate::Cause::NoProgress) if servers can be reached but do not give
     /// the answer that is needed. An outage that began before the call counts from the call on. So
     /// a program that calls again after each error does not spin: each call waits for this time.

@@ -16,8 +16,8 @@
 //! on a network that is trusted, and the password should be long and random.
 //!
 //! ZooKeeper's servers have the realm and the name `zk-sasl-md5`, and ask for authentication alone
-//! (`SecurityUtils.createSaslServer`). Names and passwords are hashed as Java does it: in ISO 8859-1
-//! if they have characters of that alphabet only, otherwise in UTF-8.
+//! (`SecurityUtils.createSaslServer`). Names and passwords are hashed as Java does it: in ISO
+//! 8859-1 if they have characters of that alphabet only, otherwise in UTF-8.
 
 use crate::Malformed;
 

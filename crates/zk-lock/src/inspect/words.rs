@@ -1,5 +1,5 @@
-//! The four-letter words, and other questions to one server, asked as the session connects: in plain
-//! text, or over TLS.
+//! The four-letter words, and other questions to one server, asked as the session connects: in
+//! plain text, or over TLS.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};

@@ -1,5 +1,6 @@
-//! Logins by SASL. The scenarios of DIGEST-MD5 run on the embedded server and on the real one; those
-//! of Kerberos on the real one, with a KDC of their own. `ZK_TEST_SERVER` says which the run has.
+//! Logins by SASL. The scenarios of DIGEST-MD5 run on the embedded server and on the real one;
+//! those of Kerberos on the real one, with a KDC of their own. `ZK_TEST_SERVER` says which the run
+//! has.
 
 use std::fs;
 use std::process::Command;

@@ -209,7 +209,8 @@ fn choose_no_layer(mut context: ClientCtx, offer: &[u8]) -> Result<Vec<u8>, Stri
     Ok(choice.to_vec())
 }
 
-/// The library's own words, and what to do. They must be asked for on the thread that has the error.
+/// The library's own words, and what to do. They must be asked for on the thread that has the
+/// error.
 fn explained(e: &Error) -> String {
     /// Where the codes of `krb5` begin in a minor status. A code of the protocol (RFC 4120, 7.5.9)
     /// stands there plus its number.

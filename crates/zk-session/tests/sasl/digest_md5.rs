@@ -174,7 +174,8 @@ fn one_server_that_refuses_the_login_costs_nothing_while_another_takes_it() {
         assert!(session.requests().within(SOON).exists("/").unwrap().is_some());
         (proxy.count(OpKind::Sasl) > 0).then_some(())
     });
-    // A session that one of two ensembles has made is unknown to the other. Both refuse the login.
+    // The hosts are of two ensembles. A session that the first has made is unknown to the second,
+    // and each host refuses the login.
     let e = refused(config(&both, "mallory", "of-nobody").connect_timeout(Duration::from_secs(3)));
     let Error::Connect { hosts, .. } = &e else { panic!("{e}") };
     let said = |host: &zk_session::HostFailure| host.reason.contains("refused SASL DIGEST-MD5");

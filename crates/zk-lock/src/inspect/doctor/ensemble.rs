@@ -302,7 +302,7 @@ pub fn logins(
 fn login_refused(host: &str, why: Failure, findings: &mut Findings) {
     let text = format!("{host} does not let this client in: {}", why.message);
     let advice = "if other servers of the ensemble do, compare the section Server of their JAAS \
-                  files: a session that comes to this one loses its locks";
+                  files: a session that comes to this one has to go on to another";
     findings.add("login", Level::Fault, text, advice);
 }
 

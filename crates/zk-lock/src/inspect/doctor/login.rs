@@ -142,7 +142,8 @@ fn differences(known: &[(&str, Login)], findings: &mut Findings) {
             Level::Warning,
             format!("the servers differ: {first} {}; {other} {}", words(*login), words(*of_other)),
             "give all servers the same JAAS file, authProvider and enforce.auth settings: a \
-             session that comes to a server which refuses its login loses its locks",
+             session that comes to a server which refuses its login has to go on to another, and \
+             loses its locks if none takes it",
         );
     }
 }
