@@ -72,8 +72,8 @@ use zk_session::world::thread;
 /// * A thread that holds the lock may take it again. If this thread runs other tasks before it
 ///   drops its guard, such a task gets the lock too, and both are in their sections. Thread pools
 ///   that let a waiting thread take other work do that (rayon's `join` and `scope`). Hold no guard
-///   across such a call, or take a [`ZkSemaphoreMutex`](crate::ZkSemaphoreMutex), which is not
-///   re-entrant.
+///   across such a call. (With a [`ZkSemaphoreMutex`](crate::ZkSemaphoreMutex), which is not
+///   re-entrant, the thread would wait for itself.)
 /// * Two `ZkMutex` of one path on one session, and clones of one, are one lock: a thread that has
 ///   locked one of them gets the other at once.
 ///
