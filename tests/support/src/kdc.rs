@@ -89,23 +89,40 @@ impl Kdc {
         self.tool("kadmin.local", &["addprinc", "-randkey", principal]);
     }
 
-    /// A file with the current key of this principal. Adds the principal if there is none.
+    /// The principal's file of keys, with its key of the first call. Adds the principal if there is
+    /// none.
     #[track_caller]
     pub fn keytab(&self, principal: &str) -> PathBuf {
+        let path = self.path(&format!("{}.keytab", principal.replace('/', "_")));
+        if path.exists() {
+            return path;
+        }
         let known = self.tool("kadmin.local", &["listprincs"]);
         if !known.lines().any(|line| line == format!("{principal}@{REALM}")) {
             self.add(principal);
         }
-        let path = self.path(&format!("{}.keytab", uuid::Uuid::new_v4().simple()));
-        let file = path.to_str().expect("a path in UTF-8");
-        self.tool("kadmin.local", &["ktadd", "-k", file, "-norandkey", principal]);
+        self.add_key(principal, &path);
         path
     }
 
-    /// Gives the principal a new key: its keytabs so far are stale.
+    #[track_caller]
+    fn add_key(&self, principal: &str, keytab: &Path) {
+        let file = keytab.to_str().expect("a path in UTF-8");
+        self.tool("kadmin.local", &["ktadd", "-k", file, "-norandkey", principal]);
+    }
+
+    /// Gives the principal a new key: its keytab is stale.
     #[track_caller]
     pub fn rekey(&self, principal: &str) {
         self.tool("kadmin.local", &["cpw", "-randkey", principal]);
+    }
+
+    /// Gives the principal a new key, and adds that to its keytab, beside the old one.
+    #[track_caller]
+    pub fn rekey_with_keytab(&self, principal: &str) {
+        let keytab = self.keytab(principal);
+        self.rekey(principal);
+        self.add_key(principal, &keytab);
     }
 
     /// Deletes the principal. Its keytabs and tickets stay.

@@ -15,6 +15,8 @@ zk_test_support::scenarios![on real;
     a_clock_that_differs_from_the_kdcs_is_named,
     a_server_with_another_clock_refuses_the_login,
     a_server_with_an_old_key_refuses_the_login,
+    servers_with_the_old_and_the_new_key_take_tickets_of_both,
+    a_new_key_in_a_clients_keytab_costs_no_hold,
     a_kdc_that_does_not_answer_is_named_and_delays_nothing,
     a_kdc_that_does_not_answer_delays_the_loss_of_no_hold,
     a_session_that_cannot_log_in_any_more_keeps_its_node_for_no_longer_than_an_outage,
@@ -140,6 +142,40 @@ fn a_server_with_an_old_key_refuses_the_login() {
     let mut alice = Client::start(&server.connect_string(), environment);
     let said = outage(&mut alice);
     assert_says(&said, &["the server refused SASL GSSAPI", "AuthFailed", "keytab"]);
+}
+
+/// A server reads its keytab at each login, so it needs no restart.
+fn servers_with_the_old_and_the_new_key_take_tickets_of_both() {
+    let kdc = Kdc::start();
+    let server = server(&kdc).start();
+    let proxy = Proxy::start(server.address());
+    let environment = kdc.environment_with_ticket("alice", LONG);
+    let mut alice = Client::start(&proxy.connect_string(), environment);
+    assert_eq!(alice.does("make /a"), "made");
+    kdc.rekey_with_keytab(zk_test_support::sasl::SERVICE);
+    proxy.cut(); // alice's ticket for the servers is of the old key
+    alice.hear("reconnected");
+    assert_eq!(alice.does("read /a"), "read own");
+    let mut bob = Client::start(&server.connect_string(), kdc.environment_with_ticket("bob", LONG));
+    assert_says(&bob.fails("read /a"), &["the ACL of this node", "READ"]);
+}
+
+fn a_new_key_in_a_clients_keytab_costs_no_hold() {
+    let kdc = Kdc::start();
+    let server = server(&kdc).start();
+    let proxy = Proxy::start(server.address());
+    kdc.add("alice");
+    kdc.limit_life("alice", SHORT);
+    let environment = kdc.environment_with_keytab("alice");
+    let mut alice = Client::start(&proxy.connect_string(), environment.clone());
+    assert_eq!(alice.does("hold /held-"), "held");
+    kdc.rekey_with_keytab("alice");
+    until("the ticket of the old key has expired", SOON, || {
+        kdc.klist(cache(&environment)).is_none().then_some(())
+    });
+    proxy.cut();
+    alice.hear("reconnected");
+    assert_eq!(alice.does("held?"), "true");
 }
 
 /// The library of Kerberos waits for half a minute, and no call of the client does.
