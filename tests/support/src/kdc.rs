@@ -125,6 +125,13 @@ impl Kdc {
         self.add_key(principal, &keytab);
     }
 
+    /// The KDC gives the principal a ticket only if the request shows that it has the key, as most
+    /// KDCs do.
+    #[track_caller]
+    pub fn require_preauthentication(&self, principal: &str) {
+        self.tool("kadmin.local", &["modprinc", "+requires_preauth", principal]);
+    }
+
     /// Deletes the principal. Its keytabs and tickets stay.
     #[track_caller]
     pub fn delete(&self, principal: &str) {

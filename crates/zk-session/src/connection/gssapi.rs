@@ -221,7 +221,7 @@ fn explained(e: &Error) -> String {
         Some(0x07) => {
             "the KDC does not know the server's principal; check the host's name in the connect string, or state it (Gssapi::server_host)"
         }
-        Some(0x1f) => "the keytab has an old key; make it anew",
+        Some(0x18 | 0x1f) => "the keytab has an old key; make it anew",
         Some(0x20) => {
             "get a new ticket (kinit), or name a keytab (KRB5_CLIENT_KTNAME), with which the library gets tickets itself"
         }

@@ -17,6 +17,7 @@ zk_test_support::scenarios![on real;
     a_server_with_an_old_key_refuses_the_login,
     servers_with_the_old_and_the_new_key_take_tickets_of_both,
     a_new_key_in_a_clients_keytab_costs_no_hold,
+    an_old_key_in_a_clients_keytab_is_named,
     a_kdc_that_does_not_answer_is_named_and_delays_nothing,
     a_kdc_that_does_not_answer_delays_the_loss_of_no_hold,
     a_session_that_cannot_log_in_any_more_keeps_its_node_for_no_longer_than_an_outage,
@@ -31,6 +32,12 @@ fn server(kdc: &Kdc) -> Builder {
 fn cache<'a>(environment: &'a [(&'static str, std::ffi::OsString)]) -> &'a Path {
     let cache = environment.iter().find(|(name, _)| *name == "KRB5CCNAME");
     Path::new(&cache.expect("a cache").1)
+}
+
+/// Waits until the cache of this environment has no valid ticket.
+#[track_caller]
+fn await_expiry(kdc: &Kdc, environment: &[(&'static str, std::ffi::OsString)]) {
+    until("the ticket has expired", SOON, || kdc.klist(cache(environment)).is_none().then_some(()));
 }
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -58,9 +65,7 @@ fn a_keytab_gets_the_tickets_by_itself_and_new_ones_when_they_expire() {
     let environment = kdc.environment_with_keytab("alice");
     let mut alice = Client::start(&proxy.connect_string(), environment.clone());
     assert_eq!(alice.does("make /a"), "made");
-    until("the first ticket has expired", SOON, || {
-        kdc.klist(cache(&environment)).is_none().then_some(())
-    });
+    await_expiry(&kdc, &environment);
     proxy.cut();
     alice.hear("reconnected");
     assert_eq!(alice.does("read /a"), "read own");
@@ -73,9 +78,7 @@ fn an_expired_ticket_is_named_and_a_new_one_lets_the_session_go_on() {
     let environment = kdc.environment_with_ticket("alice", SHORT);
     let mut alice = Client::start(&proxy.connect_string(), environment.clone());
     assert_eq!(alice.does("make /a"), "made");
-    until("the ticket has expired", SOON, || {
-        kdc.klist(cache(&environment)).is_none().then_some(())
-    });
+    await_expiry(&kdc, &environment);
     // A connection that is logged in needs no ticket any more.
     assert_eq!(alice.does("read /a"), "read own");
     // (In the second of its end the library may take a ticket that klist calls expired.)
@@ -170,12 +173,24 @@ fn a_new_key_in_a_clients_keytab_costs_no_hold() {
     let mut alice = Client::start(&proxy.connect_string(), environment.clone());
     assert_eq!(alice.does("hold /held-"), "held");
     kdc.rekey_with_keytab("alice");
-    until("the ticket of the old key has expired", SOON, || {
-        kdc.klist(cache(&environment)).is_none().then_some(())
-    });
+    await_expiry(&kdc, &environment);
     proxy.cut();
     alice.hear("reconnected");
     assert_eq!(alice.does("held?"), "true");
+}
+
+fn an_old_key_in_a_clients_keytab_is_named() {
+    let kdc = Kdc::start();
+    let server = server(&kdc).start();
+    let said_of = |principal: &str| {
+        let environment = kdc.environment_with_keytab(principal);
+        kdc.rekey(principal);
+        outage(&mut Client::start(&server.connect_string(), environment))
+    };
+    assert_says(&said_of("alice"), &["Decrypt integrity check failed", "has an old key"]);
+    kdc.add("bob");
+    kdc.require_preauthentication("bob");
+    assert_says(&said_of("bob"), &["Preauthentication failed", "has an old key"]);
 }
 
 /// The library of Kerberos waits for half a minute, and no call of the client does.
@@ -209,9 +224,7 @@ fn a_kdc_that_does_not_answer_delays_the_loss_of_no_hold() {
     let environment = kdc.environment_with_keytab("alice");
     let mut alice = Client::start(&proxy.connect_string(), environment.clone());
     assert_eq!(alice.does("hold /held-"), "held");
-    until("the ticket has expired", SOON, || {
-        kdc.klist(cache(&environment)).is_none().then_some(())
-    });
+    await_expiry(&kdc, &environment);
     assert_eq!(alice.does("held?"), "true");
     kdc.pause();
     let begun = Instant::now();
