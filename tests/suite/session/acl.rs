@@ -176,10 +176,36 @@ fn too_many_entries_are_refused_before_anything_is_sent() {
     mutex.lock().unwrap().unlock().unwrap();
 }
 
+/// The password of a session as ZooKeeper's servers compute it (`ZooKeeperServer.generatePasswd`):
+/// 16 bytes of `java.util.Random`, whose seed is the id with a constant.
+fn password_of(id: i64) -> Vec<u8> {
+    const MULTIPLIER: u64 = 0x5_DEEC_E66D;
+    const STATE: u64 = (1 << 48) - 1;
+    let mut state = (id as u64 ^ 0xB341_5C00 ^ MULTIPLIER) & STATE;
+    let words = std::iter::repeat_with(|| {
+        state = (state.wrapping_mul(MULTIPLIER) + 0xB) & STATE;
+        ((state >> 16) as u32).to_le_bytes()
+    });
+    words.take(4).flatten().collect()
+}
+
+/// What SECURITY.md warns of: no ACL keeps a stranger from that who knows the session's id.
+fn a_stranger_who_knows_a_sessions_id_can_close_it() {
+    let at = Shared::chroot();
+    let session = with_auth(&at, "service:secret");
+    let mutex = ZkMutex::builder(&session, LOCK).acl(Acl::CreatorAll).build().unwrap();
+    let guard = mutex.lock().unwrap();
+    let id = session.status().session_id.unwrap();
+    raw::expire(&at, id, &password_of(id)).unwrap();
+    assert!(guard.lost().wait(SOON).is_some(), "the holder is told");
+}
+
 scenarios![
     entries_are_on_the_nodes_and_parents_of_every_recipe,
     clients_without_an_entry_may_read_and_not_lock,
     one_path_with_other_entries_is_refused,
     entries_that_the_server_refuses_are_an_error_with_advice,
     too_many_entries_are_refused_before_anything_is_sent,
+    // The embedded server's passwords are its own.
+    a_stranger_who_knows_a_sessions_id_can_close_it on real,
 ];
