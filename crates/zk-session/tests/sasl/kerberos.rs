@@ -28,21 +28,32 @@ fn server(kdc: &Kdc) -> Builder {
     Server::builder().sasl_kerberos(kdc)
 }
 
+type Environment = Vec<(&'static str, std::ffi::OsString)>;
+
 /// The file with the tickets of this environment.
-fn cache<'a>(environment: &'a [(&'static str, std::ffi::OsString)]) -> &'a Path {
+fn cache(environment: &Environment) -> &Path {
     let cache = environment.iter().find(|(name, _)| *name == "KRB5CCNAME");
     Path::new(&cache.expect("a cache").1)
 }
 
 /// Waits until the cache of this environment has no valid ticket.
 #[track_caller]
-fn await_expiry(kdc: &Kdc, environment: &[(&'static str, std::ffi::OsString)]) {
+fn await_expiry(kdc: &Kdc, environment: &Environment) {
     until("the ticket has expired", SOON, || kdc.klist(cache(environment)).is_none().then_some(()));
 }
 
 const LONG: Duration = Duration::from_secs(3600);
 /// Long enough for the start of a client on a busy machine, and soon over.
 const SHORT: Duration = Duration::from_secs(10);
+
+/// A client, with its environment, that gets tickets by a keytab, and whose tickets end soon.
+#[track_caller]
+fn with_short_tickets(kdc: &Kdc, proxy: &Proxy) -> (Client, Environment) {
+    kdc.add("alice");
+    kdc.limit_life("alice", SHORT);
+    let environment = kdc.environment_with_keytab("alice");
+    (Client::start(&proxy.connect_string(), environment.clone()), environment)
+}
 
 fn a_ticket_lets_the_session_in_as_its_principal() {
     let kdc = Kdc::start();
@@ -60,10 +71,7 @@ fn a_keytab_gets_the_tickets_by_itself_and_new_ones_when_they_expire() {
     let kdc = Kdc::start();
     let server = server(&kdc).start();
     let proxy = Proxy::start(server.address());
-    kdc.add("alice");
-    kdc.limit_life("alice", SHORT);
-    let environment = kdc.environment_with_keytab("alice");
-    let mut alice = Client::start(&proxy.connect_string(), environment.clone());
+    let (mut alice, environment) = with_short_tickets(&kdc, &proxy);
     assert_eq!(alice.does("make /a"), "made");
     await_expiry(&kdc, &environment);
     proxy.cut();
@@ -167,10 +175,7 @@ fn a_new_key_in_a_clients_keytab_costs_no_hold() {
     let kdc = Kdc::start();
     let server = server(&kdc).start();
     let proxy = Proxy::start(server.address());
-    kdc.add("alice");
-    kdc.limit_life("alice", SHORT);
-    let environment = kdc.environment_with_keytab("alice");
-    let mut alice = Client::start(&proxy.connect_string(), environment.clone());
+    let (mut alice, environment) = with_short_tickets(&kdc, &proxy);
     assert_eq!(alice.does("hold /held-"), "held");
     kdc.rekey_with_keytab("alice");
     await_expiry(&kdc, &environment);
@@ -219,10 +224,7 @@ fn a_kdc_that_does_not_answer_delays_the_loss_of_no_hold() {
     let server = server(&kdc).start();
     let proxy = Proxy::start(server.address());
     control::start();
-    kdc.add("alice");
-    kdc.limit_life("alice", SHORT);
-    let environment = kdc.environment_with_keytab("alice");
-    let mut alice = Client::start(&proxy.connect_string(), environment.clone());
+    let (mut alice, environment) = with_short_tickets(&kdc, &proxy);
     assert_eq!(alice.does("hold /held-"), "held");
     await_expiry(&kdc, &environment);
     assert_eq!(alice.does("held?"), "true");
