@@ -6,7 +6,6 @@
 //! time whatever the network does, and nothing may be held any more when the server can hear of
 //! it.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::result::Result as StdResult;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use std::time::Duration;
 
 use super::config::Config;
 use super::connect_string::ConnectString;
-use super::connection::Dialling;
+use super::connection::{Addresses, Dialling};
 use super::event::{Notice, Observing, SessionEvent, SessionState, Subscribers, Tell};
 use super::generation::{CallError, Chroot, Generation, OfCore, operation_timeout};
 use super::lease;
@@ -49,10 +48,6 @@ const OUTCOME_EXTRA: Duration = Duration::from_millis(40);
 /// after the close.
 const LAST_LINES: Duration = Duration::from_millis(200);
 
-/// Each host gets this much time at least, however short the requested session timeout is: the
-/// server may grant a longer one, but only if the attempt lasts until its answer.
-const MIN_ATTEMPT: Duration = Duration::from_millis(250);
-
 /// The longest sleep of the supervisor. While the host sleeps, the clock of the leases goes on and
 /// the supervisor's timer does not. So the supervisor wakes this often to see whether a lease has
 /// ended.
@@ -73,6 +68,8 @@ pub struct Core {
     number: u64,
     ensemble: ConnectString,
     config: Config,
+    /// What is known of the servers' addresses.
+    addresses: Arc<Mutex<Addresses>>,
     /// What is known of the server's containers.
     parents: Arc<Parents>,
     /// The chroot was seen, or may be made.
@@ -106,8 +103,6 @@ struct CoreState {
     down_since: Option<Instant>,
     /// Why the last session was lost, if the server refused its login.
     refused: Option<String>,
-    /// What each host had answered last when the last session was lost.
-    failures: BTreeMap<String, String>,
     /// Why no connection can be tried: this machine gave no thread, or no descriptor.
     lacks: Option<String>,
     stats: SessionStats,
@@ -141,6 +136,7 @@ impl Core {
         let core = Arc::new(Core {
             process,
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            addresses: Arc::new(Mutex::new(Addresses::new(&ensemble.hosts))),
             ensemble,
             config,
             parents: Arc::default(),
@@ -153,7 +149,6 @@ impl Core {
                 generations: 0,
                 down_since: Some(Instant::now()),
                 refused: None,
-                failures: BTreeMap::new(),
                 lacks: None,
                 stats: SessionStats::default(),
                 subscribers: Subscribers::default(),
@@ -434,19 +429,10 @@ impl Core {
         begun.checked_add(self.config.retry_policy.max_elapsed)
     }
 
-    /// Why each host of the connect string gave no session, as far as it is known.
+    /// Why each server gave no session, as far as it is known.
     pub fn failures(&self) -> Vec<HostFailure> {
-        let (mut known, current, lacks) = {
-            let state = self.state.lock();
-            (state.failures.clone(), state.current.clone(), state.lacks.clone())
-        };
-        known.extend(current.map(|generation| generation.failures()).unwrap_or_default());
-        let unknown = lacks.unwrap_or_else(|| "no answer yet".into());
-        let failure = |host: String| HostFailure {
-            reason: known.get(&host).unwrap_or(&unknown).clone(),
-            host,
-        };
-        self.ensemble.hosts.iter().map(|host| failure(host.to_string())).collect()
+        let lacks = self.state.lock().lacks.clone();
+        self.addresses.lock().failures(lacks.as_deref())
     }
 
     // ---- the end ----
@@ -605,8 +591,6 @@ impl Core {
                 state.down_since.get_or_insert_with(Instant::now);
                 lost = state.current.take().map(|current| (*reason, current));
                 let refusal = lost.as_ref().map(|(_, current)| current.refusal());
-                state.failures =
-                    lost.as_ref().map(|(_, current)| current.failures()).unwrap_or_default();
                 state.refused = refusal.filter(|_| *reason == LossReason::AuthFailed);
             }
             SessionEvent::Closed => return None, // only `close` publishes this
@@ -636,12 +620,8 @@ impl Core {
             (state.generations, alive)
         };
         self.changes.notify(&(), true);
-        let hosts = u32::try_from(self.ensemble.hosts.len()).unwrap_or(u32::MAX);
         let noop = noop(self.chroot(), &new_uuid().to_string());
         let settings = MachineConfig {
-            attempt: operation_timeout(config.session_timeout)
-                .max(MIN_ATTEMPT)
-                .min(config.connect_timeout / hosts.saturating_add(1)),
             auth: config.auth.clone(),
             sasl: config.sasl.as_ref().map(Sasl::words),
             tick: config.server_tick,
@@ -661,8 +641,9 @@ impl Core {
             wake_supervisor: Box::new(move || drop(woken.send(SupervisorMessage::Look))),
         };
         let dialling = Dialling {
-            hosts: self.ensemble.hosts.clone(),
+            addresses: self.addresses.clone(),
             policy: config.retry_policy,
+            connect_timeout: config.connect_timeout,
             tls: config.tls.clone(),
             sasl: config.sasl.clone(),
         };
@@ -693,7 +674,6 @@ impl CoreState {
         self.state = SessionState::Connected;
         self.down_since = None;
         self.refused = None;
-        self.failures.clear();
     }
 }
 

@@ -9,7 +9,6 @@ mod folders;
 mod outputs;
 mod requests;
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -182,14 +181,9 @@ impl Generation {
         kept.looks = machine.looks;
     }
 
-    /// The host of the current connection, or of the last one.
+    /// The server of the current connection, or of the last one.
     pub(super) fn server(&self) -> String {
         self.connection.server()
-    }
-
-    /// Why the last attempt at each host failed; empty while there is a connection.
-    pub(super) fn failures(&self) -> BTreeMap<String, String> {
-        self.connection.failures()
     }
 
     /// What is left of the lease, for the log.

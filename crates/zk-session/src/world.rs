@@ -19,7 +19,7 @@ pub use zk_sim_runtime::library::*;
 mod real {
     use std::cell::Cell;
     use std::io;
-    use std::net::{SocketAddr, ToSocketAddrs};
+    use std::net::SocketAddr;
     use std::time::{Duration, SystemTime};
 
     pub use std::collections::{HashMap, HashSet};
@@ -107,9 +107,23 @@ mod real {
         format!("{host}:{}", std::process::id())
     }
 
-    /// Looks a host name up. This blocks.
+    /// Looks a host name up. This blocks. The error [`io::ErrorKind::NotFound`] says that there is
+    /// no such name, or that it has no address; any other error leaves that open.
     pub fn resolve(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        (name, port).to_socket_addrs().map(Iterator::collect)
+        use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType, getaddrinfo};
+        let hints = AddrInfoHints { socktype: SockType::Stream.into(), ..AddrInfoHints::default() };
+        let found = getaddrinfo(Some(name), None, Some(hints)).map_err(|e| match e.kind() {
+            LookupErrorKind::NoName | LookupErrorKind::NoData => {
+                io::Error::new(io::ErrorKind::NotFound, e.to_string())
+            }
+            _ => e.into(),
+        })?;
+        let address = |found: io::Result<dns_lookup::AddrInfo>| {
+            let mut addr = found?.sockaddr;
+            addr.set_port(port);
+            Ok(addr)
+        };
+        found.map(address).collect()
     }
 
     pub fn new_uuid() -> uuid::Uuid {

@@ -1,261 +1,277 @@
-//! The dialer: chooses the server to dial next, and the time. The event loop asks it whenever there
-//! is no connection.
+//! The dialer: chooses the address to dial next, and the time. The event loop asks it whenever no
+//! connection carries the session.
 //!
-//! In each round every address of every host is tried once, in random order. Host names are looked
-//! up again in each round. Between rounds there are pauses that grow, with jitter.
+//! In each pass every address is tried once: in random order those that have not failed since they
+//! last carried a session, then the others, the newest failure last. Attempts overlap, as in RFC
+//! 8305: if an attempt has no result after a moment, the next one begins next to it. Between passes
+//! there are pauses that grow, with jitter. Meanwhile the names are looked up again and again: an
+//! address that the resolver's newest answer lacks is dropped, and a new one is dialled next.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::addresses::{Addresses, Target};
 use crate::clock::BootTime;
 use crate::connect_string::Host;
 use crate::retry::RetryPolicy;
-use crate::world::{self, HashMap, shuffle};
+use crate::world::{HashSet, Mutex, shuffle};
 
-/// A connection that ended sooner than this counts as a failed round. So a server that cuts every
+/// A connection that ended sooner than this counts as a failed pass. So a server that cuts every
 /// client at once is not dialled in a loop.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 
-pub(super) struct Dialer {
-    hosts: Vec<Host>,
-    policy: RetryPolicy,
-    targets: VecDeque<Target>,
-    /// The last known addresses of each host name: the resolver may fail in the same outage as the
-    /// servers.
-    known_addresses: HashMap<String, Vec<SocketAddr>>,
-    is_resolving: bool,
-    is_in_round: bool,
-    next_round: BootTime,
-    failures: u32,
-    /// The host whose connection ended last. It is dialled after the others.
-    failed_host: Option<String>,
-}
+/// An attempt without a result for this long is joined by the next one.
+const STAGGER: Duration = Duration::from_millis(250);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    pub(super) host: String,
-    pub(super) addr: SocketAddr,
+/// The same where the lease of a hold is short.
+const LEAST_STAGGER: Duration = Duration::from_millis(50);
+
+/// The longest pause before a live session is dialled again is at least this, however short its
+/// timeout is.
+const LEAST_CAP: Duration = Duration::from_millis(20);
+
+/// Each server gets this much time at least to make a session, however short the requested session
+/// timeout is: the server may grant a longer one, but only if the attempt lasts until its answer.
+const LEAST_FIRST_ATTEMPT: Duration = Duration::from_millis(250);
+
+/// The most sockets that are open at a time.
+const MOST_OPEN: usize = 3;
+
+/// Names are looked up again after an eighth of the time that the outage has lasted, but not more
+/// often and not more seldom than this.
+const LOOK_UP_AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
+
+pub(super) struct Dialer {
+    addresses: Arc<Mutex<Addresses>>,
+    policy: RetryPolicy,
+    /// How long `connect` waits for the first session.
+    connect_timeout: Duration,
+    /// The targets that this pass has still to try, the next one first.
+    pass: VecDeque<Target>,
+    /// All targets of this pass.
+    seen: HashSet<Target>,
+    /// The targets of the attempts that are under way.
+    open: Vec<Target>,
+    is_in_pass: bool,
+    /// The passes since a connection last carried the session for long, this one included.
+    passes: u32,
+    next_pass: BootTime,
+    next_dial: BootTime,
+    failures: u32,
+    down_since: BootTime,
 }
 
 pub(super) enum DialStep {
-    Connect(Target),
-    /// Look these names up on a thread of their own, since the resolver blocks; then call
-    /// `resolved`.
-    Resolve(Vec<Host>),
+    Dial(Target),
+    /// Look this name up on a thread of its own, since the resolver blocks; then
+    /// [`Addresses::answered`] takes the answer.
+    LookUp(Host),
     Wait(Option<BootTime>),
 }
 
-/// The result of a lookup: for each host its addresses, or the error.
-pub(super) type Resolved = Vec<(String, Result<Vec<SocketAddr>, String>)>;
+/// What the dialer must know of the session.
+#[derive(Clone, Copy)]
+pub(super) struct Urgency {
+    /// The session's timeout; the requested one if there is no session.
+    pub(super) timeout: Duration,
+    /// A session waits to be resumed.
+    pub(super) has_session: bool,
+    /// What is left of the lease on which holds depend, or of the time to close the session.
+    pub(super) left: Option<Duration>,
+}
 
-impl Dialer {
-    pub(super) fn new(hosts: Vec<Host>, policy: RetryPolicy, now: BootTime) -> Self {
-        Dialer {
-            hosts,
-            policy,
-            targets: VecDeque::new(),
-            known_addresses: HashMap::default(),
-            is_resolving: false,
-            is_in_round: false,
-            next_round: now,
-            failures: 0,
-            failed_host: None,
-        }
+impl Urgency {
+    /// The longest pause, so that a live session is resumed in time.
+    fn cap(self) -> Duration {
+        let of_session = (self.timeout / 8).max(LEAST_CAP);
+        if self.has_session { of_session } else { Duration::MAX }
     }
 
-    pub(super) fn hosts(&self) -> impl Iterator<Item = &Host> {
-        self.hosts.iter()
-    }
-
-    /// The next step. `cap` bounds the pauses while a live session waits to be resumed.
-    pub(super) fn next(&mut self, now: BootTime, cap: Option<Duration>) -> DialStep {
-        loop {
-            if let Some(target) = self.targets.pop_front() {
-                return DialStep::Connect(target);
-            }
-            if self.is_resolving && !self.has_addresses() {
-                return DialStep::Wait(None);
-            }
-            if self.is_in_round {
-                self.is_in_round = false;
-                self.failed_round(now, cap);
-            }
-            if now < self.next_round {
-                return DialStep::Wait(Some(self.next_round));
-            }
-            self.is_in_round = true;
-            let mut hosts = self.hosts.clone();
-            shuffle(&mut hosts);
-            let mut names = Vec::new();
-            for host in hosts {
-                match host.name.parse::<IpAddr>() {
-                    Ok(ip) => self.targets.push_back(Target {
-                        host: host.to_string(),
-                        addr: SocketAddr::new(ip, host.port),
-                    }),
-                    Err(_) => {
-                        let label = host.to_string();
-                        self.add_targets(
-                            &label,
-                            &self.known_addresses.get(&label).cloned().unwrap_or_default(),
-                        );
-                        names.push(host);
-                    }
-                }
-            }
-            self.put_failed_host_last();
-            if !names.is_empty() && !self.is_resolving {
-                self.is_resolving = true;
-                return DialStep::Resolve(names);
-            }
-        }
-    }
-
-    /// Takes the result of a lookup. New addresses are tried at once.
-    pub(super) fn resolved(&mut self, found: Resolved) {
-        self.is_resolving = false;
-        for (host, addrs) in found {
-            let Ok(addrs) = addrs else { continue };
-            let known = self.known_addresses.get(&host).map_or(&[][..], Vec::as_slice);
-            let new: Vec<_> = addrs.iter().filter(|addr| !known.contains(addr)).copied().collect();
-            self.add_targets(&host, &new);
-            self.known_addresses.insert(host, addrs);
-        }
-        self.put_failed_host_last();
-    }
-
-    fn add_targets(&mut self, host: &str, addrs: &[SocketAddr]) {
-        self.targets.extend(addrs.iter().map(|addr| Target { host: host.to_owned(), addr: *addr }));
-    }
-
-    /// Whether there is an address to dial without the resolver.
-    fn has_addresses(&self) -> bool {
-        self.hosts.iter().any(|h| {
-            h.name.parse::<IpAddr>().is_ok() || self.known_addresses.contains_key(&h.to_string())
-        })
-    }
-
-    fn put_failed_host_last(&mut self) {
-        let (bad, mut good): (Vec<_>, Vec<_>) =
-            self.targets.drain(..).partition(|t| Some(&t.host) == self.failed_host.as_ref());
-        good.extend(bad);
-        self.targets = good.into();
-    }
-
-    /// The connection to `host`, which had carried the session, has ended after `lasted`.
-    pub(super) fn connection_lost(
-        &mut self,
-        host: String,
-        lasted: Duration,
-        now: BootTime,
-        cap: Option<Duration>,
-    ) {
-        self.failed_host = Some(host);
-        self.targets.clear();
-        self.is_in_round = false;
-        if lasted >= STABLE_AFTER {
-            self.failures = 0;
-            self.next_round = now;
-        } else {
-            self.failed_round(now, cap);
-        }
-    }
-
-    fn failed_round(&mut self, now: BootTime, cap: Option<Duration>) {
-        self.failures = self.failures.saturating_add(1);
-        let pause = self.policy.pause(self.failures);
-        self.next_round = now + cap.map_or(pause, |cap| pause.min(cap));
-    }
-
-    /// Skips the pause before the next round: a closing session has little time left.
-    pub(super) fn skip_pause(&mut self, now: BootTime) {
-        self.failures = 0;
-        self.next_round = now;
+    /// How long an attempt is alone before the next one begins next to it.
+    fn stagger(self) -> Duration {
+        self.left.map_or(STAGGER, |left| (left / 8).clamp(LEAST_STAGGER, STAGGER))
     }
 }
 
-/// Looks these names up. It blocks.
-pub(super) fn resolve(hosts: Vec<Host>) -> Resolved {
-    let look_up = |host: &Host| {
-        let addrs = world::resolve(&host.name, host.port)
-            .map_err(|e| format!("the name could not be resolved: {e}"))?;
-        if addrs.is_empty() { Err("the name has no address".to_owned()) } else { Ok(addrs) }
-    };
-    hosts.iter().map(|host| (host.to_string(), look_up(host))).collect()
+impl Dialer {
+    pub(super) fn new(
+        addresses: Arc<Mutex<Addresses>>,
+        policy: RetryPolicy,
+        connect_timeout: Duration,
+        now: BootTime,
+    ) -> Self {
+        Dialer {
+            addresses,
+            policy,
+            connect_timeout,
+            pass: VecDeque::new(),
+            seen: HashSet::default(),
+            open: Vec::new(),
+            is_in_pass: false,
+            passes: 0,
+            next_pass: now,
+            next_dial: now,
+            failures: 0,
+            down_since: now,
+        }
+    }
+
+    pub(super) fn addresses(&self) -> &Arc<Mutex<Addresses>> {
+        &self.addresses
+    }
+
+    /// The next step.
+    pub(super) fn next(&mut self, of: Urgency, now: BootTime) -> DialStep {
+        let addresses = self.addresses.clone();
+        let mut addresses = addresses.lock();
+        let every = self.looks_up_every(now);
+        if let Some(host) = addresses.next_look_up(self.down_since, every, now) {
+            return DialStep::LookUp(host);
+        }
+        let mut targets = addresses.in_order(shuffle);
+        // A session is made at addresses of today only: an address of before may belong to another
+        // ensemble. If the session exists, only its own ensemble takes it up.
+        targets.retain(|of_today| {
+            of.has_session || addresses.is_current(of_today, self.down_since, now)
+        });
+        self.pass.retain(|target| targets.contains(target));
+        if self.pass.is_empty() && self.open.is_empty() && self.is_in_pass {
+            self.is_in_pass = false;
+            self.failed_pass(of, now);
+        }
+        if !self.is_in_pass && now >= self.next_pass && !targets.is_empty() {
+            self.is_in_pass = true;
+            self.passes = self.passes.saturating_add(1);
+            self.seen = self.open.iter().cloned().collect();
+            self.next_dial = now;
+        }
+        targets.retain(|target| !self.seen.contains(target));
+        // New addresses are dialled next, in a pause too. Before the first pass of an outage they
+        // wait for it, as all do.
+        let new = targets;
+        if !new.is_empty() && (self.is_in_pass || !self.seen.is_empty()) {
+            self.is_in_pass = true;
+            self.seen.extend(new.iter().cloned());
+            for target in new.into_iter().rev() {
+                self.pass.push_front(target);
+            }
+        }
+        let change = addresses.next_change(self.down_since, every, now);
+        if self.open.len() < MOST_OPEN && !self.pass.is_empty() {
+            if self.open.is_empty() || now >= self.next_dial {
+                let target = self.take_next(&addresses);
+                self.next_dial = now + of.stagger();
+                self.open.extend(target.clone());
+                return target.map_or(DialStep::Wait(change), DialStep::Dial);
+            }
+            return DialStep::Wait(change.into_iter().chain([self.next_dial]).min());
+        }
+        let pause = (!self.is_in_pass && addresses.len() > 0).then_some(self.next_pass);
+        DialStep::Wait(change.into_iter().chain(pause.filter(|pause| *pause > now)).min())
+    }
+
+    fn looks_up_every(&self, now: BootTime) -> Duration {
+        let [least, most] = LOOK_UP_AGAIN;
+        (now.since(self.down_since) / 8).clamp(least, most)
+    }
+
+    /// The first target of the pass. Among those that have not failed, one of the other family of
+    /// addresses than the last attempt's goes first, if there is one: a host may have lost its way
+    /// to one family.
+    fn take_next(&mut self, addresses: &Addresses) -> Option<Target> {
+        let last = self.open.last().map(|target| target.addr.is_ipv4());
+        let may_go_first = |target: &&Target| addresses.failed_at(target.addr).is_none();
+        let at = self
+            .pass
+            .iter()
+            .take_while(may_go_first)
+            .position(|target| last.is_some_and(|last| last != target.addr.is_ipv4()));
+        self.pass.remove(at.unwrap_or(0))
+    }
+
+    /// Whether the resolver's newest answer has this target.
+    pub(super) fn is_listed(&self, target: &Target) -> bool {
+        self.addresses.lock().has(target)
+    }
+
+    /// Whether this is an address of today ([`Addresses::is_current`]).
+    pub(super) fn is_current(&self, target: &Target, now: BootTime) -> bool {
+        self.addresses.lock().is_current(target, self.down_since, now)
+    }
+
+    /// How long one server may take for each step: to accept the connection, and to take up the
+    /// session. That is T/6, or a part of the time of `connect`.
+    ///
+    /// If holds depend on the lease, and other servers have not been tried in this outage, it is a
+    /// third of what is left: one silent server must not take the time of the others. In later
+    /// passes each server gets its full time, since all of them may be slow.
+    pub(super) fn bound(&self, of: Urgency) -> Duration {
+        let Urgency { timeout, has_session, left } = of;
+        let servers = u32::try_from(self.addresses.lock().len()).unwrap_or(u32::MAX);
+        let longest = if has_session {
+            timeout / 6
+        } else {
+            let part = self.connect_timeout / servers.saturating_add(1);
+            (timeout / 6).max(LEAST_FIRST_ATTEMPT).min(part)
+        };
+        let has_others = self.passes <= 1 && (!self.pass.is_empty() || self.open.len() > 1);
+        let share = left.filter(|_| has_others).map(|left| (left / 3).max(timeout / 24));
+        share.map_or(longest, |share| share.min(longest))
+    }
+
+    /// The attempt at this target has failed, or the connection to it.
+    pub(super) fn failed(&mut self, target: &Target, reason: String, now: BootTime) {
+        self.addresses.lock().failed(target.addr, reason, now);
+        self.ended(target, now);
+    }
+
+    /// The attempt at this target has ended. The next one begins at once.
+    pub(super) fn ended(&mut self, target: &Target, now: BootTime) {
+        self.open.retain(|open| open != target);
+        self.next_dial = now;
+    }
+
+    /// A connection carries the session.
+    pub(super) fn connected(&mut self, target: &Target) {
+        self.addresses.lock().serves(target.addr);
+        self.begin_again();
+    }
+
+    fn begin_again(&mut self) {
+        self.pass.clear();
+        self.seen.clear();
+        self.open.clear();
+        self.is_in_pass = false;
+    }
+
+    /// The connection that carried the session has ended after `lasted`.
+    pub(super) fn connection_lost(&mut self, lasted: Duration, of: Urgency, now: BootTime) {
+        self.down_since = now;
+        self.next_dial = now;
+        self.is_in_pass = false;
+        self.pass.clear();
+        self.seen.clear();
+        if lasted >= STABLE_AFTER {
+            (self.failures, self.passes) = (0, 0);
+            self.next_pass = now;
+        } else {
+            self.failed_pass(of, now);
+        }
+    }
+
+    fn failed_pass(&mut self, of: Urgency, now: BootTime) {
+        self.failures = self.failures.saturating_add(1);
+        let pause = self.policy.pause(self.failures);
+        self.next_pass = now + pause.min(of.cap());
+    }
+
+    /// Skips the pause before the next pass: a closing session has little time left.
+    pub(super) fn skip_pause(&mut self, now: BootTime) {
+        self.failures = 0;
+        self.next_pass = now;
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn dialer(hosts: &[&str]) -> (Dialer, BootTime) {
-        let hosts = hosts.iter().map(|h| Host { name: (*h).to_owned(), port: 2181 }).collect();
-        let now = BootTime::now();
-        (Dialer::new(hosts, RetryPolicy::default(), now), now)
-    }
-
-    fn connects(d: &mut Dialer, now: BootTime) -> Vec<String> {
-        let mut seen = Vec::new();
-        while let DialStep::Connect(t) = d.next(now, None) {
-            seen.push(t.host);
-        }
-        seen
-    }
-
-    #[test]
-    fn every_host_is_tried_once_a_round_and_rounds_pause() {
-        let (mut d, now) = dialer(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
-        let mut round = connects(&mut d, now);
-        round.sort();
-        assert_eq!(round, ["10.0.0.1:2181", "10.0.0.2:2181", "10.0.0.3:2181"]);
-        let DialStep::Wait(Some(next)) = d.next(now, None) else { panic!("no pause") };
-        assert!(next.since(now) >= Duration::from_millis(50));
-        assert_eq!(connects(&mut d, next).len(), 3);
-    }
-
-    #[test]
-    fn the_host_that_failed_comes_last() {
-        let (mut d, now) = dialer(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
-        d.connection_lost("10.0.0.2:2181".into(), Duration::from_secs(9), now, None);
-        assert_eq!(connects(&mut d, now).last().map(String::as_str), Some("10.0.0.2:2181"));
-    }
-
-    #[test]
-    fn a_server_that_cuts_at_once_is_not_dialled_in_a_loop() {
-        let (mut d, now) = dialer(&["10.0.0.1"]);
-        d.connection_lost("10.0.0.1:2181".into(), Duration::from_millis(3), now, None);
-        assert!(matches!(d.next(now, None), DialStep::Wait(Some(t)) if t > now));
-    }
-
-    #[test]
-    fn names_are_resolved_each_round_and_every_address_is_tried() {
-        let (mut d, now) = dialer(&["zk.example"]);
-        assert!(matches!(d.next(now, None), DialStep::Resolve(names) if names.len() == 1));
-        assert!(matches!(d.next(now, None), DialStep::Wait(None)));
-        let addrs = vec!["10.0.0.1:2181".parse().unwrap(), "10.0.0.2:2181".parse().unwrap()];
-        d.resolved(vec![("zk.example:2181".into(), Ok(addrs))]);
-        assert_eq!(connects(&mut d, now).len(), 2);
-        let DialStep::Wait(Some(next)) = d.next(now, None) else { panic!("no pause") };
-        assert!(matches!(d.next(next, None), DialStep::Resolve(_)));
-        let new = vec!["10.0.0.2:2181".parse().unwrap(), "10.0.0.3:2181".parse().unwrap()];
-        assert_eq!(connects(&mut d, next).len(), 2);
-        d.resolved(vec![("zk.example:2181".into(), Ok(new))]);
-        assert_eq!(connects(&mut d, next).len(), 1);
-    }
-
-    #[test]
-    fn a_resolver_that_hangs_does_not_stop_the_dialling_of_what_is_known() {
-        let (mut d, mut now) = dialer(&["zk.example", "10.0.0.9"]);
-        let mut dialled = 0;
-        for round in 0..3 {
-            if round == 0 {
-                assert!(matches!(d.next(now, None), DialStep::Resolve(_)));
-            }
-            dialled += connects(&mut d, now).len();
-            let DialStep::Wait(Some(next)) = d.next(now, None) else { panic!("no pause") };
-            now = next;
-        }
-        assert_eq!(dialled, 3);
-    }
-}
+mod tests;

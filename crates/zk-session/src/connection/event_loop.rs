@@ -6,92 +6,87 @@
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::dial::{DialStep, Dialer, Resolved, Target, resolve};
+use super::addresses::{Addresses, Target};
+use super::attempts::Attempts;
+use super::dial::{DialStep, Dialer, Urgency};
 use super::sasl::Login;
-use super::{CHUNK, Connection, Owner, SERVER, TlsStream, is_light};
+use super::{CHUNK, Connection, Inner, Owner, is_light};
 use crate::clock::BootTime;
 use crate::connect_string::Host;
 use crate::error::LossReason;
 use crate::logging::contained;
-use crate::machine::{MachineConfig, Output};
+use crate::machine::{Dialled, MachineConfig, Output};
 use crate::retry::RetryPolicy;
 use crate::sasl::Sasl;
 use crate::tls::TlsConfig;
 use crate::world::atomic::Ordering;
 use crate::world::{
-    Events, HashSet, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, socket, spawn_own,
-    unbounded,
+    Events, HashSet, Mutex, Poll, Sender, TcpStream, Token, Waker, resolve, spawn_own,
 };
 
 const WAKER: Token = Token(0);
 
-/// The events for which a socket is registered until it is connected.
-const CONNECTING: Interest = Interest::READABLE.add(Interest::WRITABLE);
-
 /// How servers are dialled.
 pub(crate) struct Dialling {
-    pub(crate) hosts: Vec<Host>,
+    pub(crate) addresses: Arc<Mutex<Addresses>>,
     pub(crate) policy: RetryPolicy,
+    pub(crate) connect_timeout: Duration,
     pub(crate) tls: Option<TlsConfig>,
     pub(crate) sasl: Option<Sasl>,
+}
+
+#[cfg(test)]
+impl Dialling {
+    /// As a session dials whose settings are the default ones.
+    pub(crate) fn to(hosts: &[Host]) -> Self {
+        Dialling {
+            addresses: Arc::new(Mutex::new(Addresses::new(hosts))),
+            policy: RetryPolicy::default(),
+            connect_timeout: Duration::from_secs(10),
+            tls: None,
+            sasl: None,
+        }
+    }
 }
 
 pub(crate) struct EventLoop {
     poll: Poll,
     owner: Arc<dyn Owner>,
     dialer: Dialer,
-    tls: Option<TlsConfig>,
+    attempts: Attempts,
     sasl: Option<Sasl>,
-    server: Option<ServerConnection>,
-    /// The results of name lookups. Each lookup runs on a thread of its own, because the resolver
-    /// blocks.
-    resolutions: (Sender<Resolved>, Receiver<Resolved>),
+    link: Option<Link>,
     refusals: Refusals,
-    /// The hosts that have refused the login since one of them took it.
-    refusing_hosts: HashSet<String>,
+    /// The servers that have refused the login since one of them took it.
+    refusing: HashSet<SocketAddr>,
 }
 
-/// The hosts that have closed the connection right behind the connect request for our session,
+/// The servers that have closed the connection right behind the connect request for our session,
 /// since some attempt ended otherwise.
 #[derive(Default)]
 struct Refusals {
-    hosts: HashSet<String>,
+    servers: HashSet<SocketAddr>,
     /// When the first of them did.
     since: Option<BootTime>,
 }
 
-struct ServerConnection {
+/// The connection that the machine uses: the first of the attempts that got through.
+struct Link {
     socket: Arc<TcpStream>,
-    host: String,
-    /// When dialling began; once `is_connected`, when that became so.
+    target: Target,
+    /// When the machine got it.
     since: BootTime,
-    /// True when the socket is connected and the TLS handshake, if there is one, is over.
-    is_connected: bool,
-    /// TLS, until the handshake is over.
-    tls: Option<Box<TlsStream>>,
     /// The login by SASL on this connection, once it has begun.
     login: Option<Login>,
-    /// The epoch when this socket was dialled. Once this connection carries the session, the
-    /// machine's epoch is larger.
+    /// The machine's epoch at `since`. Once this connection carries the session, it is larger.
     epoch_before: u64,
-}
-
-impl ServerConnection {
-    /// Whether the socket is connected. An error says why it never will be.
-    fn is_socket_connected(&self) -> io::Result<bool> {
-        // An error in the handshake is found by the handshake, which has better words for it.
-        if self.tls.as_ref().is_some_and(|tls| tls.has_begun()) {
-            return Ok(true);
-        }
-        match self.socket.take_error()? {
-            Some(e) => Err(e),
-            None => Ok(self.socket.peer_addr().is_ok()),
-        }
-    }
+    /// The dialer knows that this connection carries the session.
+    is_told: bool,
 }
 
 impl EventLoop {
@@ -108,16 +103,18 @@ impl EventLoop {
         let waker = Waker::new(poll.registry(), WAKER)?;
         let connection = Connection::new(config, waker, poll.registry().try_clone()?);
         let owner = Arc::new(make(connection));
+        let Dialling { addresses, policy, connect_timeout, tls, sasl } = dialling;
+        let dials: Arc<dyn Owner> = owner.clone();
+        addresses.lock().dials(Arc::downgrade(&dials));
         let mut this = EventLoop {
             poll,
             owner: owner.clone(),
-            dialer: Dialer::new(dialling.hosts, dialling.policy, BootTime::now()),
-            tls: dialling.tls,
-            sasl: dialling.sasl,
-            server: None,
-            resolutions: unbounded(),
+            dialer: Dialer::new(addresses, policy, connect_timeout, BootTime::now()),
+            attempts: Attempts::new(tls),
+            sasl,
+            link: None,
             refusals: Refusals::default(),
-            refusing_hosts: HashSet::default(),
+            refusing: HashSet::default(),
         };
         spawn_own(name, move || {
             let end = catch_unwind(AssertUnwindSafe(|| this.run()));
@@ -144,13 +141,10 @@ impl EventLoop {
                 _ => {}
             }
             self.owner.connection().next_look.set(BootTime::default());
-            while let Ok(found) = self.resolutions.1.try_recv() {
-                self.resolved(found);
-            }
             self.log_in_later();
             for event in &events {
-                if event.token() == SERVER {
-                    self.server_event(event.is_read_closed() || event.is_error());
+                if event.token() != WAKER {
+                    self.socket_event(event.token(), event.is_read_closed() || event.is_error());
                     self.deliver_outputs();
                 }
             }
@@ -186,10 +180,10 @@ impl EventLoop {
         }
         if inner.machine.is_up() {
             self.refusals = Refusals::default(); // a server has resumed the session
-            self.refusing_hosts.clear();
+            self.refusing.clear();
         }
-        if let Refusals { hosts, since: Some(since) } = &self.refusals {
-            if self.dialer.hosts().all(|host| hosts.contains(&host.to_string())) {
+        if let Refusals { servers, since: Some(since) } = &self.refusals {
+            if self.dialer.addresses().lock().all_are(|addr| servers.contains(addr)) {
                 inner.machine.refused_by_all(*since, now);
             }
         }
@@ -206,47 +200,107 @@ impl EventLoop {
         let mut wake_by = |t: BootTime| next = Some(next.map_or(t, |n: BootTime| n.min(t)));
         timers.into_iter().for_each(&mut wake_by);
         if let Some(reason) = inner.machine.cut.take() {
-            self.drop_server(&mut inner, &reason, None, now);
+            self.drop_link(&mut inner, &reason, None, now);
         }
         inner.flush(&owner.connection().registry);
         if inner.failed.is_some() || !inner.machine.outputs.is_empty() {
             wake_by(now);
         }
-        let attempt = inner.machine.attempt();
-        if let Some(server) = self.server.as_ref().filter(|server| !server.is_connected) {
-            if now >= server.since + attempt {
-                let within = format!("within {} ms", attempt.as_millis());
-                let reason = match &server.tls {
-                    Some(tls) if tls.has_begun() => format!(
-                        "accepted the connection, but did not end the TLS handshake {within}"
-                    ),
-                    _ => format!("no connection {within}"),
-                };
-                let host = server.host.clone();
-                self.host_failed(&host, reason, None);
-                self.server = None;
-            } else {
-                wake_by(server.since + attempt);
-            }
+        self.look_for_new_addresses(&mut inner, now);
+        if inner.machine.epoch() > self.link.as_ref().map_or(u64::MAX, |link| link.epoch_before) {
+            self.tell_dialer();
         }
-        let (wants_connection, cap) =
-            (inner.machine.wants_connection(), inner.machine.redial_cap());
-        let epoch = inner.machine.epoch();
-        drop(inner);
-        while self.server.is_none() && wants_connection {
-            match self.dialer.next(now, cap) {
-                DialStep::Connect(target) => self.dial(target, epoch, now),
-                DialStep::Resolve(names) => self.resolve(names),
-                DialStep::Wait(until) => {
-                    until.into_iter().for_each(&mut wake_by);
-                    return next;
-                }
-            }
-            if self.server.is_some() {
-                wake_by(now + attempt);
-            }
+        if !inner.machine.is_dialling() {
+            self.attempts.clear();
+            return next;
         }
+        for (target, reason) in self.attempts.take_late(now) {
+            self.attempt_failed(&target, reason, None, now);
+        }
+        self.use_attempt(&mut inner, now).into_iter().for_each(&mut wake_by);
+        let urgency = self.urgency(&inner, now);
+        drop(inner); // to begin an attempt may take time
+        self.dial(urgency, now).into_iter().for_each(&mut wake_by);
         next
+    }
+
+    /// Tells the dialer that the link carries the session.
+    fn tell_dialer(&mut self) {
+        let Some(link) = self.link.as_mut().filter(|link| !link.is_told) else { return };
+        link.is_told = true;
+        self.dialer.connected(&link.target);
+    }
+
+    /// Drops the attempts at addresses that the resolver's newest answer lacks: such an address may
+    /// be silent, or another ensemble's. A connection that carries the session stays.
+    fn look_for_new_addresses(&mut self, inner: &mut Inner, now: BootTime) {
+        let EventLoop { attempts, dialer, .. } = self;
+        attempts.retain(|target| {
+            let is_listed = dialer.is_listed(target);
+            if !is_listed {
+                debug!("{target}: the name has this address no more");
+                dialer.ended(target, now);
+            }
+            is_listed
+        });
+        let has_moved = |link: &Link| !link.is_told && !self.dialer.is_listed(&link.target);
+        if inner.machine.is_dialling() && self.link.as_ref().is_some_and(has_moved) {
+            let reason = "the name has this address no more";
+            inner.machine.server_gone(reason, now);
+            self.drop_link(inner, reason, None, now);
+        }
+    }
+
+    /// Begins attempts, as the dialer says. Gives the time of the next wake-up.
+    fn dial(&mut self, urgency: Urgency, now: BootTime) -> Option<BootTime> {
+        let wait = loop {
+            match self.dialer.next(urgency, now) {
+                DialStep::Dial(target) => {
+                    let until = now + self.dialer.bound(urgency);
+                    debug!("{target}: dialling");
+                    if let Err(reason) = self.attempts.begin(&self.poll, target.clone(), until) {
+                        self.attempt_failed(&target, reason, None, now);
+                    }
+                }
+                DialStep::LookUp(host) => self.look_up(&host),
+                DialStep::Wait(until) => break until,
+            }
+        };
+        wait.into_iter().chain(self.attempts.next_late()).min()
+    }
+
+    fn urgency(&self, inner: &Inner, now: BootTime) -> Urgency {
+        let machine = &inner.machine;
+        let left = machine.time_is_up_at(self.owner.lease(now)).map(|end| end.since(now));
+        Urgency { timeout: machine.timeout(), has_session: machine.session_id() != 0, left }
+    }
+
+    /// If the machine has no connection, it gets the oldest one that is ready. One handshake with
+    /// the servers is under way at a time: the proofs of `removal` and of the lease rest on it.
+    /// Gives the time at which the handshake must have an answer.
+    fn use_attempt(&mut self, inner: &mut Inner, now: BootTime) -> Option<BootTime> {
+        if self.link.is_some() || !inner.machine.wants_connection() {
+            return None;
+        }
+        let attempt = self.attempts.take_ready()?;
+        let connection = self.owner.connection();
+        let bound = self.dialer.bound(self.urgency(inner, now));
+        let is_current = self.dialer.is_current(&attempt.target, now);
+        *connection.server.lock() = attempt.target.to_string();
+        let epoch_before = inner.machine.epoch();
+        (inner.socket, inner.tls) = (Some(attempt.socket.clone()), attempt.tls);
+        (inner.token, inner.interest) = (attempt.token, Some(attempt.interest));
+        inner.machine.connected(Dialled { bound, is_current }, now);
+        inner.flush(&connection.registry);
+        self.link = Some(Link {
+            socket: attempt.socket,
+            target: attempt.target,
+            since: now,
+            login: None,
+            epoch_before,
+            is_told: false,
+        });
+        Some(now + bound)
     }
 
     /// Carries out the outputs of the machine, in order. True: the session is over, and no more
@@ -277,7 +331,6 @@ impl EventLoop {
                 match output {
                     // A closing session has little time left.
                     Output::Lost(_) => self.dialer.skip_pause(BootTime::now()),
-                    Output::Attached { .. } => connection.failures.lock().clear(),
                     Output::Sasl(token) => {
                         self.log_in(token);
                         continue;
@@ -292,11 +345,11 @@ impl EventLoop {
     /// Has the mechanism make the next step of the login by SASL: the first, or the answer to this
     /// token of the server.
     fn log_in(&mut self, token: Option<Vec<u8>>) {
-        let (Some(server), Some(sasl)) = (&mut self.server, &self.sasl) else { return };
+        let (Some(link), Some(sasl)) = (&mut self.link, &self.sasl) else { return };
         let owner = &self.owner;
-        let login = server.login.get_or_insert_with(|| {
+        let login = link.login.get_or_insert_with(|| {
             let waking = owner.clone();
-            Login::new(sasl, &server.host, move || waking.connection().wake())
+            Login::new(sasl, &link.target.host, move || waking.connection().wake())
         });
         if let Some(step) = login.step(token) {
             owner.connection().with(|machine, now| machine.sasl(step, now));
@@ -305,50 +358,38 @@ impl EventLoop {
 
     /// Passes on the step that a mechanism has made which waits for others.
     fn log_in_later(&mut self) {
-        let login = self.server.as_mut().and_then(|server| server.login.as_mut());
+        let login = self.link.as_mut().and_then(|link| link.login.as_mut());
         if let Some(step) = login.and_then(Login::made_later) {
             self.owner.connection().with(|machine, now| machine.sasl(step, now));
         }
     }
 
-    fn server_event(&mut self, ends: bool) {
-        let Some(server) = &mut self.server else { return };
+    /// Something has happened at this socket. `ends`: the server has closed the connection.
+    fn socket_event(&mut self, token: Token, ends: bool) {
         let owner = self.owner.clone();
         let connection = owner.connection();
-        if !server.is_connected {
-            match server.is_socket_connected() {
-                Ok(true) => {
-                    if let Some(tls) = &mut server.tls {
-                        match tls.handshake(&server.socket) {
-                            Ok(true) => {}
-                            Ok(false) => return, // it waits for the server
-                            Err(reason) => {
-                                let host = server.host.clone();
-                                debug!("{host}: {reason}");
-                                self.host_failed(&host, reason, None);
-                                self.server = None;
-                                return;
-                            }
-                        }
-                    }
-                    let mut inner = connection.inner.lock();
-                    let now = BootTime::now();
-                    (server.is_connected, server.since) = (true, now);
-                    server.host.clone_into(&mut connection.server.lock());
-                    (inner.socket, inner.tls) = (Some(server.socket.clone()), server.tls.take());
-                    inner.interest = Some(CONNECTING);
-                    inner.machine.connected(now);
-                    inner.flush(&connection.registry);
-                }
-                Ok(false) => return, // not yet
-                Err(e) => {
-                    let host = server.host.clone();
-                    self.host_failed(&host, e.to_string(), None);
-                    self.server = None;
-                    return;
-                }
+        let attempt = self.attempts.event(token, ends);
+        let mut inner = connection.inner.lock();
+        let now = BootTime::now();
+        match attempt {
+            Some(Err((target, reason))) => {
+                debug!("{target}: {reason}");
+                self.attempt_failed(&target, reason, None, now);
             }
+            Some(Ok(())) => drop(self.use_attempt(&mut inner, now)),
+            None => {}
         }
+        let is_link = self.link.is_some() && inner.token == token;
+        drop(inner);
+        if is_link {
+            self.read(connection, ends);
+        }
+    }
+
+    /// Reads what the server has sent.
+    fn read(&mut self, connection: &Connection, ends: bool) {
+        let Some(link) = &self.link else { return };
+        let socket = link.socket.clone();
         let mut buf = [0; CHUNK];
         let end = loop {
             // The socket is read under the lock: a calling thread may read too, and the bytes must
@@ -358,7 +399,7 @@ impl EventLoop {
             if inner.reader.is_some() {
                 return; // when it ends, the poll announces the bytes that it left unread
             }
-            match inner.read(&server.socket, &mut buf) {
+            match inner.read(&socket, &mut buf) {
                 Ok(Some(0)) => break "closed the connection".to_owned(),
                 Ok(Some(n)) => {
                     // After a short read epoll and kqueue announce new bytes again, so another read
@@ -384,32 +425,38 @@ impl EventLoop {
     }
 
     /// The server has closed the connection, or it broke.
-    fn closed_by_server(&mut self, inner: &mut super::Inner, end: String, now: BootTime) {
+    fn closed_by_server(&mut self, inner: &mut Inner, end: String, now: BootTime) {
         // If the machine gave this connection up while it read, its own reason counts.
         let own = inner.machine.cut.take();
         let refused_at = (own.is_none() && inner.machine.is_presented()).then_some(now);
         let reason = own.unwrap_or_else(|| inner.machine.why_closed(end));
         inner.machine.server_gone(&reason, now);
-        self.drop_server(inner, &reason, refused_at, now);
+        self.drop_link(inner, &reason, refused_at, now);
     }
 
-    /// An attempt at this host has failed. `refused_at`: when it closed the connection right behind
-    /// the connect request for our session, if it did.
-    fn host_failed(&mut self, host: &str, reason: String, refused_at: Option<BootTime>) {
-        self.owner.connection().host_failed(host, reason);
+    /// An attempt at this server has failed. `refused_at`: when it closed the connection right
+    /// behind the connect request for our session, if it did.
+    fn attempt_failed(
+        &mut self,
+        target: &Target,
+        reason: String,
+        refused_at: Option<BootTime>,
+        now: BootTime,
+    ) {
+        self.dialer.failed(target, reason, now);
         self.owner.connection().has_outage.store(true, Ordering::Relaxed);
         match refused_at {
             Some(now) => {
                 self.refusals.since.get_or_insert(now);
-                self.refusals.hosts.insert(host.to_owned());
+                self.refusals.servers.insert(target.addr);
             }
             None => self.refusals = Refusals::default(),
         }
     }
 
-    fn drop_server(
+    fn drop_link(
         &mut self,
-        inner: &mut super::Inner,
+        inner: &mut Inner,
         reason: &str,
         refused_at: Option<BootTime>,
         now: BootTime,
@@ -420,101 +467,61 @@ impl EventLoop {
         {
             inner.reader = None; // a reader reads one socket only, and not the next one
         }
-        let Some(server) = self.server.take() else { return };
+        let Some(link) = self.link.take() else { return };
         if let Some(mut tls) = tls {
-            tls.close(&server.socket);
+            tls.close(&link.socket);
         }
         // This wakes a calling thread that waits for the socket.
-        let _ = server.socket.shutdown(Shutdown::Both);
-        let carried_the_session = inner.machine.epoch() > server.epoch_before;
+        let _ = link.socket.shutdown(Shutdown::Both);
+        let target = &link.target;
+        let carried_the_session = inner.machine.epoch() > link.epoch_before;
         if carried_the_session && !inner.machine.is_ending() {
             let (id, left) = (inner.machine.session_id(), self.owner.lease(now).left(now));
             warn!(
-                "session 0x{id:x}: the connection to {} is lost ({reason}); {left}; resuming",
-                server.host
+                "session 0x{id:x}: the connection to {target} is lost ({reason}); {left}; resuming"
             );
         } else {
-            debug!("{}: {reason}", server.host);
+            debug!("{target}: {reason}");
         }
         match inner.machine.take_refusal() {
             Some(refusal) => {
-                self.refusing_hosts.insert(server.host.clone());
-                if self.dialer.hosts().all(|host| self.refusing_hosts.contains(&host.to_string())) {
-                    self.refusing_hosts.clear();
+                self.refusing.insert(target.addr);
+                let refusing = &self.refusing;
+                if self.dialer.addresses().lock().all_are(|addr| refusing.contains(addr)) {
+                    self.refusing.clear();
                     inner.machine.all_refuse_login(refusal, now);
                 }
-                self.owner.connection().host_failed(&server.host, reason.to_owned());
+                self.dialer.failed(target, reason.to_owned(), now);
                 self.refusals = Refusals::default();
             }
-            None => self.host_failed(&server.host, reason.to_owned(), refused_at),
+            None => self.attempt_failed(target, reason.to_owned(), refused_at, now),
         }
         if carried_the_session {
-            self.dialer.connection_lost(
-                server.host,
-                now.since(server.since),
-                now,
-                inner.machine.redial_cap(),
-            );
+            let urgency = self.urgency(inner, now);
+            self.dialer.connection_lost(now.since(link.since), urgency, now);
         }
         if inner.machine.is_ending() {
             self.dialer.skip_pause(now);
         }
     }
 
-    fn dial(&mut self, target: Target, epoch_before: u64, now: BootTime) {
-        debug!("{}: dialling {}", target.host, target.addr);
-        #[cfg_attr(unix, allow(clippy::unnecessary_mut_passed))]
-        let register = |mut socket: TcpStream| {
-            let _ = socket.set_nodelay(true); // without it there is only more latency
-            socket::register(&mut socket, self.poll.registry(), SERVER, CONNECTING).map(|()| socket)
-        };
-        // The files are read anew for each connection. They may have been replaced.
-        let tls = self.tls.as_ref().map(|tls| TlsStream::new(tls, &target.host)).transpose();
-        let tls = match tls {
-            Ok(tls) => tls.map(Box::new),
-            Err(reason) => return self.host_failed(&target.host, reason, None),
-        };
-        match TcpStream::connect(target.addr).and_then(register) {
-            Ok(socket) => {
-                let (socket, host) = (Arc::new(socket), target.host);
-                self.server = Some(ServerConnection {
-                    socket,
-                    host,
-                    since: now,
-                    is_connected: false,
-                    tls,
-                    login: None,
-                    epoch_before,
-                });
-            }
-            Err(e) => self.host_failed(&target.host, e.to_string(), None),
-        }
-    }
-
-    fn resolve(&mut self, names: Vec<Host>) {
-        let (found, owner) = (self.resolutions.0.clone(), self.owner.clone());
-        let failed =
-            |why: &str| names.iter().map(|h| (h.to_string(), Err(why.to_owned()))).collect();
-        let (no_thread, panicked): (Resolved, Resolved) =
-            (failed("no thread to resolve it on"), failed("its resolution panicked"));
-        // The dialer must get an answer in any case: without an answer it would never look up names
-        // again.
+    /// Looks this name up. The resolver blocks, perhaps for long, so each look-up has a thread of
+    /// its own, and no more than one is under way for a name.
+    fn look_up(&self, host: &Host) {
+        let (addresses, asked) = (self.dialer.addresses().clone(), host.clone());
+        // There must be an answer in any case: without one the name is never looked up again.
         let spawned = spawn_own("zkm-resolve".into(), move || {
-            let _ = found.send(contained(|| resolve(names)).unwrap_or(panicked));
-            owner.connection().wake();
-        });
-        if spawned.is_err() {
-            self.resolved(no_thread);
-        }
-    }
-
-    fn resolved(&mut self, found: Resolved) {
-        for (host, result) in &found {
-            if let Err(reason) = result {
-                self.owner.connection().host_failed(host, reason.clone());
+            let answer = contained(|| resolve(&asked.name, asked.port))
+                .unwrap_or_else(|| Err(io::Error::other("the look-up panicked")));
+            let dials = addresses.lock().answered(&asked, answer, BootTime::now());
+            if let Some(owner) = dials {
+                owner.connection().wake();
             }
+        });
+        if let Err(e) = spawned {
+            let no_thread = Err(io::Error::other(format!("no thread for it ({e})")));
+            self.dialer.addresses().lock().answered(host, no_thread, BootTime::now());
         }
-        self.dialer.resolved(found);
     }
 
     /// This thread cannot go on: the session is lost.
@@ -522,7 +529,8 @@ impl EventLoop {
         {
             let mut inner = self.owner.connection().inner.lock();
             (inner.socket, inner.tls) = (None, None);
-            (inner.interest, self.server) = (None, None);
+            (inner.interest, self.link) = (None, None);
+            self.attempts.clear();
             inner.machine.fail(LossReason::Internal, BootTime::now());
         }
         if contained(|| self.deliver_outputs()).is_none() {

@@ -5,11 +5,13 @@
 //! one lock. Calling threads take that lock, submit their requests, and write them to the socket
 //! themselves. `event_loop` is the one thread that reads, keeps time and dials; a calling thread
 //! that waits for a quick answer reads it itself (`reader`). `callers` knows who waits for which
-//! answer. `dial` chooses the server to dial and the time; `codec` encodes the requests and decodes
-//! the answers.
+//! answer. `dial` chooses the address to dial and the time, by what `addresses` knows; `attempts` are
+//! the connections that are being made. `codec` encodes the requests and decodes the answers.
 //!
 //! The session that owns the connection is known here as `Owner` only.
 
+mod addresses;
+mod attempts;
 mod callers;
 mod dial;
 mod event_loop;
@@ -21,10 +23,10 @@ mod sasl;
 #[cfg(feature = "tls")]
 mod tls;
 
-use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
+pub(super) use self::addresses::Addresses;
 use self::callers::Callers;
 pub(super) use self::event_loop::{Dialling, EventLoop};
 #[cfg(feature = "tls")]
@@ -38,9 +40,6 @@ use crate::world::atomic::{AtomicBool, Ordering};
 #[cfg(unix)]
 use crate::world::socket;
 use crate::world::{Interest, Mutex, Registry, TcpStream, Token, Waker};
-
-/// The token of the socket in the event loop's poll.
-const SERVER: Token = Token(1);
 
 /// The size of one read. The buffer is on the stack of the thread that reads: if each session kept
 /// a buffer, that buffer would be most of the memory of 1,000 idle sessions.
@@ -86,11 +85,9 @@ pub(crate) struct Connection {
     delivering: Mutex<()>,
     /// When the event loop wakes at the latest; the start of the clock while it is at work.
     next_look: SharedTime,
-    /// Why the last attempt at each host failed.
-    failures: Mutex<BTreeMap<String, String>>,
     /// An attempt has failed for another reason than a refused login.
     has_outage: AtomicBool,
-    /// The host of the current connection, or of the last one.
+    /// The server of the current connection, or of the last one.
     server: Mutex<String>,
 }
 
@@ -109,6 +106,8 @@ struct Inner {
     /// The number of the last reader; it counts the readers of this connection.
     #[cfg(unix)]
     reader_number: u64,
+    /// The token of the socket in the event loop's poll.
+    token: Token,
     /// The events of the socket for which it is registered now; `None` if it is not registered.
     interest: Option<Interest>,
 }
@@ -125,6 +124,7 @@ impl Connection {
             reader: None,
             #[cfg(unix)]
             reader_number: 0,
+            token: Token(0),
             interest: None,
         };
         Connection {
@@ -134,7 +134,6 @@ impl Connection {
             registry,
             delivering: Mutex::new(()),
             next_look: SharedTime::default(),
-            failures: Mutex::default(),
             has_outage: AtomicBool::new(false),
             server: Mutex::default(),
         }
@@ -170,23 +169,14 @@ impl Connection {
         }
     }
 
-    /// The host of the current connection, or of the last one.
+    /// The server of the current connection, or of the last one.
     pub(super) fn server(&self) -> String {
         self.server.lock().clone()
-    }
-
-    /// Why the last attempt at each host failed; empty while a connection carries the session.
-    pub(super) fn failures(&self) -> BTreeMap<String, String> {
-        self.failures.lock().clone()
     }
 
     /// Whether an attempt has failed for another reason than a refused login.
     pub(super) fn has_outage(&self) -> bool {
         self.has_outage.load(Ordering::Relaxed)
-    }
-
-    fn host_failed(&self, host: &str, reason: String) {
-        self.failures.lock().insert(host.to_owned(), reason);
     }
 
     /// Carries out an output.
@@ -227,8 +217,8 @@ impl Inner {
             return;
         }
         let done = match (self.interest, wanted) {
-            (None, Some(wanted)) => socket::register(server, registry, SERVER, wanted),
-            (Some(_), Some(wanted)) => socket::reregister(server, registry, SERVER, wanted),
+            (None, Some(wanted)) => socket::register(server, registry, self.token, wanted),
+            (Some(_), Some(wanted)) => socket::reregister(server, registry, self.token, wanted),
             (_, None) => socket::deregister(server, registry),
         };
         match done {
@@ -240,7 +230,7 @@ impl Inner {
     /// On this platform calling threads do not read, so the first registration stays as it is.
     #[cfg(not(unix))]
     fn wait_for_socket(&mut self, _: &Registry) {
-        let _ = self.interest;
+        let _ = (self.interest, self.token);
     }
 
     fn write(&mut self) {

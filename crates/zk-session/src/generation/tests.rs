@@ -515,7 +515,6 @@ fn deletes_of_empty_parents_do_not_pile_up_in_an_outage() {
 #[test]
 fn the_epoch_of_a_connection_is_known_before_the_connection_is_reported() {
     use crate::connect_string::ConnectString;
-    use crate::retry::RetryPolicy;
     use std::sync::{OnceLock as Cell, Weak};
     let server = TestServer::start().unwrap();
     let hosts = ConnectString::parse(&server.connect_string()).unwrap().hosts;
@@ -530,7 +529,7 @@ fn the_epoch_of_a_connection_is_known_before_the_connection_is_reported() {
         let _ = reported.try_send(generation.map(|generation| generation.epoch()));
     };
     let timeout = Duration::from_secs(6);
-    let config = MachineConfig { attempt: timeout, ..MachineConfig::new(timeout, "no-op".into()) };
+    let config = MachineConfig::new(timeout, "no-op".into());
     let of_core = OfCore {
         chroot: Chroot { path: String::new(), is_required: false },
         parents: Arc::default(),
@@ -538,7 +537,7 @@ fn the_epoch_of_a_connection_is_known_before_the_connection_is_reported() {
         report: Box::new(report),
         wake_supervisor: Box::new(|| ()),
     };
-    let dialling = Dialling { hosts, policy: RetryPolicy::default(), tls: None, sasl: None };
+    let dialling = Dialling::to(&hosts);
     let (alive, _ended) = bounded(0);
     let generation = Generation::start(1, config, dialling, of_core, alive).unwrap();
     made.set(Arc::downgrade(&generation)).unwrap();

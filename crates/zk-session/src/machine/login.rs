@@ -241,7 +241,7 @@ impl Machine {
 
     /// What the server, or our own side, has not done in the time of an attempt.
     pub(super) fn why_not_up(&self) -> String {
-        let ms = self.attempt().as_millis();
+        let ms = self.dialled.bound.as_millis();
         let words = self.config.sasl.as_ref();
         let login = words.map_or("SASL", |words| words.login.as_str());
         match self.phase {

@@ -56,8 +56,6 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(700);
 
 pub(crate) struct MachineConfig {
     pub(crate) timeout: Duration,
-    /// The longest time that one host may take to connect, and then to answer the connect request.
-    pub(crate) attempt: Duration,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
     /// Each connection begins with a login by SASL, which the owner's mechanism makes.
     pub(crate) sasl: Option<SaslWords>,
@@ -79,7 +77,6 @@ impl MachineConfig {
     pub(crate) fn new(timeout: Duration, noop: String) -> Self {
         MachineConfig {
             timeout,
-            attempt: timeout / 6,
             auth: Vec::new(),
             sasl: None,
             tick: None,
@@ -223,6 +220,8 @@ pub(crate) struct Machine {
     last_took: Duration,
     /// Something was held at the last `tick`.
     is_held: bool,
+    /// How this connection was made, or the last one.
+    dialled: Dialled,
     /// When this connection began to carry the session.
     up_since: BootTime,
     /// When servers have taken the session up, first and last, and no connection has carried it
@@ -239,6 +238,16 @@ pub(crate) struct Machine {
     pub(crate) to_server: Vec<u8>,
     pub(crate) cut: Option<String>,
     pub(crate) outputs: VecDeque<Output>,
+}
+
+/// How the dialer has made a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dialled {
+    /// How long the server may take for the handshake, and again for the login.
+    pub(crate) bound: Duration,
+    /// It is known that the server belongs to the ensemble. Otherwise the resolver has not answered
+    /// in this outage, and the address of before may be another ensemble's by now.
+    pub(crate) is_current: bool,
 }
 
 struct Session {
@@ -370,6 +379,7 @@ impl Machine {
             last_ordered: now,
             last_took: Duration::ZERO,
             is_held: false,
+            dialled: Dialled { bound: Duration::ZERO, is_current: true },
             up_since: now,
             taken_up: None,
             is_new: false,
@@ -398,10 +408,14 @@ impl Machine {
         self.config.tick.map_or(self.timeout() / 4, |tick| tick / 2) + self.timeout() / 12
     }
 
-    /// How long one host may take for each of two steps: to connect, and to take up the session. It
-    /// is short for a live session, so that the next host is tried in time.
-    pub(super) fn attempt(&self) -> Duration {
-        self.session.as_ref().map_or(self.config.attempt, |s| s.timeout / 6)
+    /// When the time ends that the dialer has: that of a closing session, or the lease.
+    pub(super) fn time_is_up_at(&self, lease: LeaseStatus) -> Option<BootTime> {
+        self.ending.as_ref().map(|ending| ending.until).or(lease.end)
+    }
+
+    /// Whether the dialer makes connections: there is none that carries the session.
+    pub(super) fn is_dialling(&self) -> bool {
+        !matches!(self.phase, Phase::Up | Phase::Over)
     }
 
     pub(super) fn wants_connection(&self) -> bool {
@@ -412,12 +426,6 @@ impl Machine {
     /// decides what is sent first.
     pub(crate) fn is_up(&self) -> bool {
         self.phase == Phase::Up && !self.is_new
-    }
-
-    /// The longest pause of the dialer while there is a live session, so that the session is
-    /// resumed in time.
-    pub(super) fn redial_cap(&self) -> Option<Duration> {
-        self.session.as_ref().map(|s| (s.timeout / 8).max(Duration::from_millis(20)))
     }
 
     /// Whether the server has answered the connect request of this connection.

@@ -108,9 +108,15 @@ impl Rig {
 
     /// A socket is connected; gives the machine's connect request.
     pub(super) fn connect(&mut self) -> Vec<u8> {
+        self.connect_to(true)
+    }
+
+    /// The same; `is_current`: the server is known to belong to the ensemble.
+    pub(super) fn connect_to(&mut self, is_current: bool) -> Vec<u8> {
         self.server_in.clear();
         self.machine.cut = None;
-        self.machine.connected(self.now);
+        let bound = self.machine.timeout() / 6;
+        self.machine.connected(Dialled { bound, is_current }, self.now);
         std::mem::take(&mut self.machine.to_server)
     }
 

@@ -10,12 +10,13 @@ use super::*;
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
 impl Machine {
-    pub(crate) fn connected(&mut self, now: BootTime) {
+    pub(crate) fn connected(&mut self, dialled: Dialled, now: BootTime) {
         if self.is_over() {
             // The session ended while the socket was being connected; the next `tick` closes it.
             return;
         }
         self.phase = Phase::Handshake(now);
+        self.dialled = dialled;
         self.is_proven = false;
         self.from_server.clear();
         self.to_server.clear();
@@ -182,7 +183,10 @@ impl Machine {
             // A server that does not know our session grants a timeout of zero. Another session
             // must never take the place of ours: guards and callers belong to this session.
             Some(session) if timeout == 0 || reply.session_id != session.id => {
-                if self.is_ending() {
+                if !self.dialled.is_current {
+                    let reason = "does not know the session, and the resolver has not said yet whether this address still belongs to the ensemble";
+                    self.disconnect(reason.into(), now);
+                } else if self.is_ending() {
                     self.over(true);
                 } else {
                     self.end(LossReason::SessionExpired, now);

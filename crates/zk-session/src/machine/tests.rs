@@ -444,10 +444,8 @@ fn the_event_loop_looks_for_new_holds_in_each_sixteenth_of_the_timeout() {
 }
 
 #[test]
-fn a_host_that_does_not_resume_the_session_is_given_up_after_a_sixth_of_the_timeout() {
+fn a_server_that_does_not_resume_the_session_in_its_time_is_given_up() {
     let mut rig = Rig::up();
-    rig.machine.config.attempt = T;
-    assert_eq!((rig.machine.attempt(), rig.machine.redial_cap()), (T / 6, Some(T / 8)));
     rig.drop_connection();
     rig.connect();
     rig.pass_time(T / 6 - MS);

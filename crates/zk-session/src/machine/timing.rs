@@ -21,7 +21,7 @@ impl Machine {
         match self.phase {
             Phase::Over => return None,
             Phase::Handshake(since) | Phase::Sasl(since, _) | Phase::Auth(since, _)
-                if now >= since + self.attempt() =>
+                if now >= since + self.dialled.bound =>
             {
                 self.disconnect(self.why_not_up(), now);
             }
@@ -337,7 +337,7 @@ impl Machine {
     fn next_time(&self, lease: LeaseStatus, now: BootTime) -> Option<BootTime> {
         let phase = match self.phase {
             Phase::Handshake(since) | Phase::Sasl(since, _) | Phase::Auth(since, _) => {
-                Some(since + self.attempt())
+                Some(since + self.dialled.bound)
             }
             Phase::Up if self.is_ending() => self.overdue_at(),
             Phase::Up => {

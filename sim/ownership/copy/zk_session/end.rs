@@ -120,7 +120,8 @@ impl Client for End {
         self.hang_up(now);
         // The xids of a connection may begin anywhere. So fewer states differ.
         self.machine.next_xid = 1;
-        self.machine.connected(at(now));
+        let bound = self.machine.timeout() / 6;
+        self.machine.connected(Dialled { bound, is_current: true }, at(now));
         self.sent()
     }
 
