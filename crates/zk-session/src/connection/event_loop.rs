@@ -217,9 +217,14 @@ impl EventLoop {
         for (target, reason) in self.attempts.take_late(now) {
             self.attempt_failed(&target, reason, None, now);
         }
-        self.use_attempt(&mut inner, now).into_iter().for_each(&mut wake_by);
+        let is_used = self.use_attempt(&mut inner, now);
         let urgency = self.urgency(&inner, now);
         drop(inner); // to begin an attempt may take time
+        if is_used {
+            // The poll does not announce again what came while the attempt waited.
+            self.read(owner.connection(), false);
+            wake_by(now);
+        }
         self.dial(urgency, now).into_iter().for_each(&mut wake_by);
         next
     }
@@ -277,12 +282,12 @@ impl EventLoop {
 
     /// If the machine has no connection, it gets the oldest one that is ready. One handshake with
     /// the servers is under way at a time: the proofs of `removal` and of the lease rest on it.
-    /// Gives the time at which the handshake must have an answer.
-    fn use_attempt(&mut self, inner: &mut Inner, now: BootTime) -> Option<BootTime> {
+    /// Says whether it got one.
+    fn use_attempt(&mut self, inner: &mut Inner, now: BootTime) -> bool {
         if self.link.is_some() || !inner.machine.wants_connection() {
-            return None;
+            return false;
         }
-        let attempt = self.attempts.take_ready()?;
+        let Some(attempt) = self.attempts.take_ready() else { return false };
         let connection = self.owner.connection();
         let bound = self.dialer.bound(self.urgency(inner, now));
         let is_current = self.dialer.is_current(&attempt.target, now);
@@ -300,7 +305,7 @@ impl EventLoop {
             epoch_before,
             is_told: false,
         });
-        Some(now + bound)
+        true
     }
 
     /// Carries out the outputs of the machine, in order. True: the session is over, and no more
@@ -376,7 +381,9 @@ impl EventLoop {
                 debug!("{target}: {reason}");
                 self.attempt_failed(&target, reason, None, now);
             }
-            Some(Ok(())) => drop(self.use_attempt(&mut inner, now)),
+            Some(Ok(())) => {
+                self.use_attempt(&mut inner, now);
+            }
             None => {}
         }
         let is_link = self.link.is_some() && inner.token == token;
