@@ -63,7 +63,7 @@ pub const WEAKER: &[Weaker] = &[
     Weaker {
         name: "forgotten_by_time",
         what: "a late create is forgotten at its time, though nobody has looked since an outage",
-        edits: &[("forget_late", "|| self.all.values().any(is_look)", "")],
+        edits: &[("look_for_past", "self.look_again(dir, now)", "self.forget_late(&dir, now)")],
         found_in: &[("long outage", "stays")],
     },
     Weaker {

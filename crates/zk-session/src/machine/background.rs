@@ -21,8 +21,9 @@ pub(crate) enum Task {
     Prune { path: String, is_ours: bool },
     /// Watch a held node.
     Watch(WatchedNode),
-    /// List a directory behind a write: a create whose answer was lost may have been done late.
-    LookAgain { dir: String },
+    /// List a directory behind a write: a create whose answer was lost may have been done late. The
+    /// write was sent at `since`; `is_written`: it is acknowledged.
+    LookAgain { dir: String, since: BootTime, is_written: bool },
 }
 
 struct TaskEntry {
@@ -157,15 +158,27 @@ impl Background {
         self.waiting.insert((not_before, id));
     }
 
-    /// Forgets the creates that cannot be done any more, once this connection has looked for their
-    /// nodes. (A server may have done one of them while there was no connection. If the outage has
-    /// lasted beyond the time of the create, and the session lives, only this look finds the node.)
-    pub(super) fn forget_late(&mut self, now: BootTime) {
+    /// Looks once more for the nodes of the creates that cannot be done any more. Behind that look
+    /// they are forgotten ([`forget_late`](Self::forget_late)).
+    pub(super) fn look_for_past(&mut self, now: BootTime) {
         let is_look = |entry: &TaskEntry| matches!(entry.task, Task::LookAgain { .. });
         if self.late.is_empty() || self.all.values().any(is_look) {
             return;
         }
-        for id in self.late.take_past(now) {
+        for dir in self.late.past_dirs(now) {
+            self.look_again(dir, now);
+        }
+    }
+
+    fn look_again(&mut self, dir: String, now: BootTime) {
+        self.add(Task::LookAgain { dir, since: now, is_written: false }, None, now);
+    }
+
+    /// A listing of this directory has shown none of the nodes of the late creates that are left
+    /// there. It was sent behind a write that was sent at `since`. Creates that could not be done
+    /// any more by then are forgotten.
+    fn forget_late(&mut self, dir: &str, since: BootTime) {
+        for id in self.late.take_past(dir, since) {
             self.gone(&id);
         }
     }
@@ -183,7 +196,7 @@ impl Background {
             true
         });
         for dir in self.late.dirs() {
-            self.add(Task::LookAgain { dir }, None, now);
+            self.look_again(dir, now);
         }
         self.waiting = self.all.iter().map(|(id, entry)| (entry.not_before, *id)).collect();
     }
@@ -232,18 +245,20 @@ impl Machine {
         for id in self.background.due(now) {
             let xid = self.new_xid();
             let Some(entry) = self.background.all.get_mut(&id) else { continue };
-            if let (Task::Remove(removal), true) = (&mut entry.task, self.is_proven) {
-                removal.is_proven();
+            match &mut entry.task {
+                Task::Remove(removal) if self.is_proven => removal.is_proven(),
+                Task::LookAgain { since, is_written: false, .. } => *since = now,
+                _ => {}
             }
             let operation = match &entry.task {
                 Task::Remove(removal) => removal.operation(&self.config.noop),
                 Task::Prune { path, is_ours: false } => Operation::Exists { path },
                 Task::Prune { path, is_ours: true } => Operation::Delete { path, version: Some(0) },
                 Task::Watch(node) => Operation::GetData { path: &node.path, watch: true },
-                Task::LookAgain { .. } if !self.is_proven => {
+                Task::LookAgain { is_written: false, .. } => {
                     Operation::Delete { path: &self.config.noop, version: None }
                 }
-                Task::LookAgain { dir } => Operation::GetChildren { path: dir, watch: false },
+                Task::LookAgain { dir, .. } => Operation::GetChildren { path: dir, watch: false },
             };
             self.to_server = operation.encode(xid, std::mem::take(&mut self.to_server));
             let op = operation.code();
@@ -289,8 +304,11 @@ impl Machine {
                 }
                 _ => {}
             },
-            Task::LookAgain { .. } if is_written => self.background.requeue(id, entry, now),
-            Task::LookAgain { dir } if op == op::GET_CHILDREN && is_listed(code) => {
+            Task::LookAgain { is_written: behind_write, .. } if is_written => {
+                *behind_write = true;
+                self.background.requeue(id, entry, now);
+            }
+            Task::LookAgain { dir, since, .. } if op == op::GET_CHILDREN && is_listed(code) => {
                 let names = if code == err::OK { codec::children(body)? } else { Vec::new() };
                 for removal in self.background.late.take_made(dir, &names) {
                     if removal.is_named() {
@@ -300,16 +318,17 @@ impl Machine {
                     }
                     self.background.remove(removal, now);
                 }
+                self.background.forget_late(dir, *since);
             }
             // The directory cannot be listed. A removal by itself may need no listing, or says so.
-            Task::LookAgain { dir }
+            Task::LookAgain { dir, .. }
                 if matches!(code, err::NO_AUTH | err::AUTH_FAILED | err::TOO_LONG) =>
             {
                 for removal in self.background.late.take_all(dir) {
                     self.background.remove(removal, now);
                 }
             }
-            Task::LookAgain { dir } if self.background.late.dirs().contains(dir) => {
+            Task::LookAgain { dir, .. } if self.background.late.dirs().contains(dir) => {
                 let pause = self.timeout() / 8;
                 self.background.requeue(id, entry, now + pause);
             }
@@ -359,8 +378,12 @@ impl Machine {
                 let t = self.timeout();
                 let until = *removal.until.get_or_insert(now + late_bound(t) + t);
                 self.outputs.extend(entry.outcome(Ok(())));
-                if let Task::Remove(removal) = entry.task {
-                    self.background.late.add(removal, until);
+                match entry.task {
+                    // A look behind its time has shown that its directory cannot be listed, and
+                    // this removal has looked for the node by itself.
+                    Task::Remove(removal) if until <= now => self.background.gone(&removal.id),
+                    Task::Remove(removal) => self.background.late.add(removal, until),
+                    _ => {}
                 }
             }
             // It stays among the pending deletes, so that our own contenders do not wait for it.

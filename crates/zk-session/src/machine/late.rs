@@ -4,8 +4,8 @@
 //! `removal` says how such a create can be done late, and that the next write of the session is
 //! then refused, so that the session gets a new connection. While there are such creates, `timing`
 //! sends a write every T/4, and `background` looks for their nodes on each new connection and
-//! removes what it finds. A create is forgotten when its time is over and the present connection
-//! has looked for its node.
+//! removes what it finds. When the time of a create is over, `background` looks once more, behind a
+//! write of its own, and only then is the create forgotten.
 
 use super::*;
 use zk_wire::path;
@@ -36,7 +36,17 @@ impl LateCreates {
 
     /// The directories of their nodes, each once.
     pub(super) fn dirs(&self) -> Vec<String> {
-        let dirs = self.all.iter().map(|late| path::parent(&late.removal.path));
+        self.dirs_of(|_| true)
+    }
+
+    /// The directories of those that cannot be done any more at `now`, each once.
+    pub(super) fn past_dirs(&self, now: BootTime) -> Vec<String> {
+        self.dirs_of(|late| late.until <= now)
+    }
+
+    fn dirs_of(&self, is_meant: impl Fn(&&LateCreate) -> bool) -> Vec<String> {
+        let meant = self.all.iter().filter(is_meant);
+        let dirs = meant.map(|late| path::parent(&late.removal.path));
         dirs.collect::<BTreeSet<_>>().into_iter().map(str::to_owned).collect()
     }
 
@@ -52,9 +62,9 @@ impl LateCreates {
         self.take(|late| path::parent(&late.removal.path) == dir)
     }
 
-    /// Takes the ids of those that cannot be done any more at `now`.
-    pub(super) fn take_past(&mut self, now: BootTime) -> Vec<String> {
-        let past = self.take(|late| late.until <= now);
+    /// Takes the ids of those in `dir` that could not be done any more at `since`.
+    pub(super) fn take_past(&mut self, dir: &str, since: BootTime) -> Vec<String> {
+        let past = self.take(|late| late.until <= since && path::parent(&late.removal.path) == dir);
         past.into_iter().map(|removal| removal.id).collect()
     }
 

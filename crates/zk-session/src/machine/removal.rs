@@ -45,6 +45,13 @@
 //! often all servers at once: the session would find no server when the ensemble comes back, and
 //! would expire with all its locks.
 //!
+//! A create may also be done late by the server to which we are connected now: it waits there in the
+//! thread that serves an earlier connection of ours, and that thread gets no processor. The server
+//! stays the owner, so no write of ours is refused, and no further connection comes. So the session
+//! looks once more when the time of the create is over. That look goes behind a write that is sent
+//! after that time: the server forwards requests in order, so it has done the create before that
+//! write, or never does it.
+//!
 //! # A node with a common name
 //!
 //! Other clients may make a node of the same name. Such a node is ours if our session owns it and

@@ -56,7 +56,7 @@ impl Machine {
         if std::mem::take(&mut self.is_new) && self.is_lease_needed(lease) {
             self.renew_lease(now);
         }
-        self.background.forget_late(now);
+        self.background.look_for_past(now);
         self.send_background(now);
         self.send_looks(now);
         self.send_unsent(now);

@@ -569,13 +569,17 @@ fn while_a_create_may_still_be_done_a_write_in_each_quarter_of_the_timeout_shows
     rig.sweep_without_a_node();
     // RELIABILITY.md, G4: for ten timeouts, and a minute at least.
     assert_eq!(removal::late_bound(T / 12), Duration::from_secs(60));
-    let (mut since, end) = (rig.now, rig.now + T * 11);
+    // The last look comes when its time is over.
+    let (mut since, end) = (rig.now, rig.now + T * 11 + T / 16);
     while !rig.pending().is_empty() {
         assert!(rig.now < end, "it is never forgotten");
         for (xid, op, _) in rig.sent() {
-            let code = if op == op::DELETE { err::NO_NODE } else { err::OK };
             since = if op == op::DELETE { rig.now } else { since };
-            rig.reply(xid, code, b"\0\0\0\x01/");
+            match op {
+                op::DELETE => rig.reply(xid, err::NO_NODE, &[]),
+                op::GET_CHILDREN => rig.reply(xid, err::OK, &listing(&[])),
+                _ => rig.reply(xid, err::OK, b"\0\0\0\x01/"),
+            }
         }
         assert!(rig.now.since(since) < T / 3, "{:?}", rig.now.since(since));
         rig.pass_time(T / 48);
@@ -724,5 +728,58 @@ fn a_late_create_is_looked_for_by_itself_where_its_directory_cannot_be_listed() 
     rig.reply(xid, err::NO_AUTH, &[]);
     rig.answer_read(Some(node(&nonce::sign(&nonce, b"x"), 5, 7)));
     rig.write_and_delete(5);
+    assert_eq!((rig.sent(), rig.pending()), (vec![], vec![]));
+}
+
+/// The create waited in a thread of this very server, which has one for each connection. So no later
+/// write of ours is refused, and no further connection comes.
+#[test]
+fn a_late_create_is_looked_for_once_more_before_it_is_forgotten() {
+    let mut rig = Rig::up();
+    rig.sweep_without_a_node();
+    let (until, mut looks) = (rig.now + removal::late_bound(T) + T * 3, 0);
+    let mut name = "_c_id-lock-0000000003";
+    while rig.now < until {
+        for (xid, op, path) in rig.sent() {
+            match op {
+                op::GET_CHILDREN => {
+                    looks += 1;
+                    rig.reply(xid, err::OK, &listing(&[name]));
+                }
+                op::GET_DATA => rig.reply(xid, err::OK, &node(b"", 5, 7)),
+                op::DELETE if path != NOOP => {
+                    name = "_c_other-lock-0000000002";
+                    rig.reply(xid, err::OK, &[]);
+                }
+                op::DELETE => rig.reply(xid, err::NO_NODE, &[]),
+                _ => rig.reply(xid, err::OK, b"\0\0\0\x01/"),
+            }
+        }
+        rig.pass_time(T / 48);
+    }
+    assert!(looks > 0, "forgotten ({:?} pending) without another look", rig.pending());
+    assert_eq!((name, rig.pending()), ("_c_other-lock-0000000002", vec![]));
+}
+
+/// A look that is under way when the time of the create ends may have been done before the create.
+#[test]
+fn a_late_create_is_not_forgotten_by_a_look_whose_write_was_sent_before_its_time() {
+    let mut rig = Rig::up();
+    rig.sweep_without_a_node();
+    rig.drop_connection();
+    rig.pass_time(removal::late_bound(T) + T - MS);
+    rig.attach(7);
+    let writes = rig.sent();
+    rig.pass_time(MS * 2);
+    for (xid, ..) in writes {
+        rig.reply(xid, err::NO_NODE, &[]);
+    }
+    let empty = listing(&[]);
+    let xid = rig.only_request(op::GET_CHILDREN, "/l");
+    rig.reply(xid, err::OK, &empty);
+    assert_eq!(rig.pending(), ["id"]);
+    rig.acknowledge_noop();
+    let xid = rig.only_request(op::GET_CHILDREN, "/l");
+    rig.reply(xid, err::OK, &empty);
     assert_eq!((rig.sent(), rig.pending()), (vec![], vec![]));
 }
