@@ -10,6 +10,7 @@
 //! any other request before it, the close of the session included
 //! (`ZooKeeperServer.processPacket`). So a session that ends logs in too before it closes itself.
 
+use super::removal::is_passing;
 use super::*;
 use crate::machine::codec::CallError;
 use zk_wire::record::Reader;
@@ -45,10 +46,12 @@ impl Machine {
         let is_recent = |(_, last): &(BootTime, BootTime)| now < *last + self.timeout();
         let (since, _) = self.taken_up.filter(is_recent).unwrap_or((now, now));
         self.taken_up = Some((since, now));
+        // If the connections before were too short for any request, one is due at once on this one.
+        self.last_ordered = self.last_ordered.min(since);
         if self.ending.as_ref().is_some_and(|ending| ending.is_login_refused) {
             self.send_close(now); // a login would be refused again
         } else if now >= since + self.timeout() && !self.is_ending() {
-            self.give_up_without_a_login(now);
+            self.let_go(now);
         } else if self.config.sasl.is_some() {
             self.phase = Phase::Sasl(now, None);
             self.outputs.push_back(Output::Sasl(None));
@@ -57,21 +60,46 @@ impl Machine {
         }
     }
 
-    /// Servers have taken the session up for T, and no connection has carried it: it could not log
-    /// in. Each handshake counts at the leader as a sign of life, so the servers never expire it,
-    /// and its nodes would stand for ever: nobody else would get its locks. So it is given up as if
-    /// it had expired. (If no server has taken it up for T in between, that was an outage, and the
-    /// time begins anew: these handshakes did not keep the session alive.)
+    /// Notes whether the server serves the session, now that it has answered a request. An
+    /// acknowledged write is service. A session that needs no write is served by any answer. Other
+    /// answers do not serve a session that holds something or has nodes to delete: it can neither
+    /// keep these nodes nor delete them, and they stand. If the server refuses a request for lack of
+    /// time, the time without service begins, if it has not begun before.
+    pub(super) fn note_service(&mut self, code: i32, is_written: bool, now: BootTime) {
+        if is_written || !self.needs_write() {
+            self.taken_up = None;
+        } else if is_passing(code) {
+            self.taken_up.get_or_insert((now, now));
+        }
+    }
+
+    /// Whether a hold, a caller or a pending delete needs an acknowledged write.
+    pub(super) fn needs_write(&self) -> bool {
+        self.is_held || self.is_proof_awaited() || !self.background.pending.is_empty()
+    }
+
+    /// Since when servers have taken the session up, again and again, and have not served it.
+    pub(super) fn unserved_since(&self) -> Option<BootTime> {
+        self.taken_up.map(|(since, _)| since)
+    }
+
+    /// Servers have taken the session up for T and have not served it: it could not log in, or its
+    /// requests got no answers. Each handshake counts at the leader as a sign of life, so the
+    /// servers never expire it. Its holds are long lost, and its nodes would stand for as long as
+    /// this goes on: no other client would get its locks. So it is given up as if it had expired.
+    /// (If no server has taken it up for T in between, that was an outage, and the time begins
+    /// again: these handshakes did not keep the session alive.)
     ///
-    /// The close goes out without a login. A server that enforces one refuses it; then the session
-    /// is not presented again, and expires after T.
-    fn give_up_without_a_login(&mut self, now: BootTime) {
+    /// The close goes out without a login, and nothing waits for its answer. A server that enforces
+    /// a login refuses it, and a server that serves nothing does not do it; then the session is not
+    /// presented again, and expires after T.
+    pub(super) fn let_go(&mut self, now: BootTime) {
         let (id, s) = (self.session_id(), self.timeout().as_secs_f64());
         self.phase = Phase::Up; // the next `tick` sends the close, when all have heard of the loss
         self.end_at_server(LossReason::SessionExpired, true, now);
         self.ending.iter_mut().for_each(|ending| ending.is_login_refused = true);
         self.outputs.push_back(Output::warn(format!(
-            "session 0x{id:x}: it could not log in for {s:.1} s, so it is given up: servers that only hear of it would keep its locks taken for ever"
+            "session 0x{id:x}: servers have taken it up for {s:.1} s and neither let it log in nor served a request, so it is given up: otherwise they would keep its nodes, and its locks would stay taken"
         )));
     }
 
@@ -230,7 +258,6 @@ impl Machine {
             return;
         }
         self.phase = Phase::Up;
-        self.taken_up = None;
         self.up_since = now;
         self.epoch += 1;
         self.looks_attached();

@@ -224,8 +224,8 @@ pub(crate) struct Machine {
     dialled: Dialled,
     /// When this connection began to carry the session.
     up_since: BootTime,
-    /// When servers have taken the session up, first and last, and no connection has carried it
-    /// since. Less than T lies between two of these times.
+    /// When servers have taken the session up, first and last, and have not served it since. Less
+    /// than T lies between two of these times. (The first may be a refusal for lack of time.)
     taken_up: Option<(BootTime, BootTime)>,
     /// This connection carries the session, and the first `tick` has not run since.
     is_new: bool,

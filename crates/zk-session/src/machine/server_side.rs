@@ -137,6 +137,7 @@ impl Machine {
             self.login_missing(now);
             return Ok(());
         }
+        self.note_service(header.err, is_written, now);
         match request.sent_for {
             SentFor::Nobody => {}
             SentFor::Close => self.over(true),

@@ -50,6 +50,14 @@ impl Machine {
         if self.phase != Phase::Up {
             return;
         }
+        // Its answers are refusals that pass, or none to a write. (This connection has had time to
+        // serve a request. An earlier one may have had none.)
+        let t = self.timeout();
+        if self.unserved_since().is_some_and(|since| now >= (since + t).max(self.up_since + t / 3))
+        {
+            self.let_go(now);
+            return;
+        }
         // On a new connection the lease comes first, if holds depend on it or callers wait for it:
         // it was not renewed during the outage. Then come the deletes, so that the creates that
         // follow do not find our old nodes.
@@ -224,7 +232,7 @@ impl Machine {
 
     /// Whether callers wait until the lease is fresh. A `tick` that finds the lease fresh answers
     /// them.
-    fn is_proof_awaited(&self) -> bool {
+    pub(super) fn is_proof_awaited(&self) -> bool {
         !self.proof.waiters.is_empty()
     }
 
@@ -294,8 +302,9 @@ impl Machine {
     }
 
     /// When the lease must be renewed at once, because callers wait for it, or it is shorter than
-    /// the upkeep leaves it where answers come in time, or a create may still be done late. `None`:
-    /// nothing needs that now, or a renewal is under way.
+    /// the upkeep leaves it where answers come in time, or a create may still be done late, or no
+    /// write was acknowledged since servers have taken the session up. `None`: nothing needs that
+    /// now, or a renewal is under way.
     fn next_renewal(&self, lease: LeaseStatus) -> Option<BootTime> {
         let t = self.timeout();
         let earliest = self.proof.begun + t / 16;
@@ -313,7 +322,10 @@ impl Machine {
             let least = if self.is_slow() { t / 3 } else { t / 4 };
             end.before(least).max(earliest)
         });
-        [late, short].into_iter().flatten().min()
+        // A server that serves the session ends the time in which it was not served.
+        let unserved = self.unserved_since().filter(|_| self.needs_write());
+        let unserved = unserved.map(|since| since.max(self.proof.begun) + t / 4);
+        [late, short, unserved].into_iter().flatten().min()
     }
 
     /// The time at which the connection is given up because the oldest request has no answer.

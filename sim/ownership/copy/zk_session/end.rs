@@ -108,12 +108,12 @@ impl Client for End {
             &self.machine;
         let Machine { background, heard, proof, last_sent, last_ordered, up_since, .. } =
             &self.machine;
-        let Machine { is_new, is_proven, next_xid, .. } = &self.machine;
-        // Left out: `epoch` and `last_number`, which only count, `skipped_at`, `looks`, of which
-        // there are none, and `taken_up`, for a connection without a login is up at once.
+        let Machine { is_new, is_proven, next_xid, taken_up, .. } = &self.machine;
+        // Left out: `epoch` and `last_number`, which only count, `skipped_at`, and `looks`, of which
+        // there are none.
         (phase, session, ending, zxid, batches, unsent, outstanding).hash(h);
         (background, heard, proof, last_sent, last_ordered, up_since).hash(h);
-        (is_new, is_proven, next_xid, &self.lease, self.is_holder).hash(h);
+        (is_new, is_proven, next_xid, taken_up, &self.lease, self.is_holder).hash(h);
     }
 
     fn dial(&mut self, now: u64) -> Vec<u8> {

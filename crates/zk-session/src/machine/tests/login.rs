@@ -351,3 +351,126 @@ fn an_answer_to_a_login_that_is_no_buffer_is_not_the_protocol() {
     rig.reply(xid, err::OK, &[0, 0, 0, 9, 1]);
     assert!(rig.machine.cut.is_some());
 }
+
+// ---- servers that take the session up and serve nothing ----
+
+/// The machine dials again whenever it wants a connection, `late` behind that, and the server takes
+/// the session up and does with each request what `serve` does with it, for `time`. Gives when the
+/// session was lost.
+fn serve(
+    rig: &mut Rig,
+    time: Duration,
+    late: Duration,
+    serve: impl Fn(&mut Rig, i32, i32),
+) -> Option<BootTime> {
+    let until = rig.now + time;
+    while rig.now < until {
+        if rig.machine.wants_connection() {
+            rig.pass_time(late);
+            rig.attach(7);
+        }
+        let is_lost = |event: &SessionEvent| matches!(event, SessionEvent::Lost(_));
+        if rig.events().iter().any(is_lost) {
+            return Some(rig.now);
+        }
+        for (xid, op, _) in rig.sent() {
+            serve(rig, xid, op);
+        }
+        rig.pass_time(T / 48);
+        rig.lapse();
+    }
+    None
+}
+
+/// The answer of a server that serves everything.
+fn answer(rig: &mut Rig, xid: i32, op: i32) {
+    match op {
+        op::DELETE => rig.reply(xid, err::NO_NODE, &[]),
+        op::GET_DATA => rig.reply(xid, err::OK, &node(b"", 5, 7)),
+        _ => rig.reply(xid, err::OK, b"\0\0\0\x01/"),
+    }
+}
+
+/// Each handshake counts at the leader as a sign of life. The holder has lost its hold long before,
+/// and its node would block the lock for as long as the server does this.
+#[test]
+fn a_session_that_servers_take_up_and_do_not_serve_is_let_go() {
+    let answers_nothing = |_: &mut Rig, _: i32, _: i32| {};
+    let throttles = |rig: &mut Rig, xid: i32, _: i32| rig.reply(xid, -127, &[]);
+    let reads_only = |rig: &mut Rig, xid: i32, op: i32| {
+        if op != op::DELETE {
+            answer(rig, xid, op);
+        }
+    };
+    let all: [(bool, bool, &dyn Fn(&mut Rig, i32, i32)); 5] = [
+        (true, true, &answers_nothing),
+        (false, false, &answers_nothing),
+        (true, true, &throttles),
+        (false, true, &throttles),
+        (true, true, &reads_only),
+    ];
+    for (case, (holds, has_node, server)) in all.into_iter().enumerate() {
+        let mut rig = Rig::up();
+        let hold = holds.then(|| rig.hold("/l/n"));
+        // The connection has worked for long.
+        assert_eq!(serve(&mut rig, T * 3, T / 8, answer), None);
+        let mut begun = rig.now;
+        if hold.is_some() {
+            // The holder loses its hold, and its node is to go.
+            assert_eq!(serve(&mut rig, T / 2, T / 8, server), None, "case {case}");
+            begun = rig.now.before(T / 2);
+        }
+        if has_node {
+            rig.add_task(Task::Remove(Removal::named("/l/n".to_owned(), "n".to_owned())));
+        }
+        let lost = serve(&mut rig, T * 3, T / 8, server);
+        let lasted = lost.map(|lost| lost.since(begun));
+        assert!(lasted.is_some_and(|lasted| lasted >= T), "case {case}: {lasted:?}");
+        // T later the leader expires it: its node is gone in 3 T.
+        assert!(lasted.is_some_and(|lasted| lasted < T * 7 / 4), "case {case}: {lasted:?}");
+        let close = rig.sent().pop().map(|(_, op, _)| op);
+        assert_eq!(close, Some(op::CLOSE), "case {case}");
+        rig.pass_time(Duration::from_millis(700));
+        assert!(rig.machine.is_over(), "case {case}: it is presented again");
+    }
+}
+
+/// Its connections last for less time than it takes it to send anything.
+#[test]
+fn an_idle_session_whose_connections_are_short_is_not_let_go_by_servers_that_serve() {
+    for holds in [false, true] {
+        let mut rig = Rig::up();
+        let hold = holds.then(|| rig.hold("/l/n"));
+        let until = rig.now + T * 4;
+        while rig.now < until {
+            let lost = serve(&mut rig, T / 12, T / 12, answer);
+            assert_eq!((lost, hold.as_ref().and_then(|hold| hold.loss())), (None, None));
+            rig.drop_connection();
+        }
+    }
+}
+
+/// It neither writes nor renews a lease, and a server serves it all the same.
+#[test]
+fn a_new_connection_costs_an_idle_session_no_request() {
+    let mut rig = Rig::up();
+    assert_eq!(serve(&mut rig, T * 2, T / 8, answer), None);
+    rig.cut();
+    assert_eq!(rig.sent(), []);
+}
+
+/// The delete of its node is tried again only after more than T.
+#[test]
+fn a_session_with_a_refused_delete_is_not_let_go_by_a_server_that_serves() {
+    let mut rig = Rig::up();
+    let refuses = |rig: &mut Rig, xid: i32, op: i32| match op {
+        op::DELETE => rig.reply(xid, err::NO_AUTH, &[]),
+        _ => answer(rig, xid, op),
+    };
+    rig.add_task(Task::Remove(Removal::named("/l/n".to_owned(), "n".to_owned())));
+    for _ in 0..8 {
+        assert_eq!(serve(&mut rig, T * 5 / 2, T / 8, refuses), None);
+        assert_eq!(rig.pending(), ["n"]);
+        rig.drop_connection();
+    }
+}
