@@ -93,6 +93,11 @@ impl<'a> Limit<'a> {
         self.retry.inspect(|retry| retry.sends());
     }
 
+    /// The connection was lost when a part of the answer to these requests had come.
+    pub(crate) fn cut_short(&self) {
+        self.retry.inspect(|retry| retry.cut_short());
+    }
+
     pub fn is_past(&self) -> bool {
         self.deadline.is_some_and(|d| Instant::now() >= d)
     }

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::machine::backoff;
 use crate::world::{Instant, random};
 
 /// The longest pause: half a year, which is as good as for ever, and small enough that clocks can
@@ -30,7 +31,8 @@ pub struct RetryPolicy {
     /// The pause after the first failed round of attempts; default 100 ms.
     pub base: Duration,
     /// The longest pause; default 5 s. While a live session is to be resumed, and between the
-    /// attempts of a call in it, pauses are also kept below an eighth of its timeout.
+    /// attempts of a call in it, pauses are also kept below an eighth of its timeout. (They are
+    /// longer behind an answer that was so long that the connection was given up while it came.)
     pub cap: Duration,
     /// How long a blocked call without a deadline goes on without progress; default 60 s. A call
     /// with a timeout or a deadline goes on until that, however long it is. A
@@ -96,6 +98,10 @@ pub struct Retry {
     failing_since: Cell<Option<Instant>>,
     /// How many attempts in a row have failed since then.
     failures: Cell<u32>,
+    /// How many attempts have failed since then because their answer was cut short.
+    cuts: Cell<u32>,
+    /// The last attempt has failed so.
+    was_cut_short: Cell<bool>,
     /// No attempt begins before this.
     not_before: Cell<Option<Instant>>,
 }
@@ -108,6 +114,8 @@ impl Retry {
             attempt_began: Cell::new(begun),
             failing_since: Cell::new(None),
             failures: Cell::new(0),
+            cuts: Cell::new(0),
+            was_cut_short: Cell::new(false),
             not_before: Cell::new(None),
         }
     }
@@ -122,6 +130,7 @@ impl Retry {
     pub fn progress(&self) {
         self.failing_since.set(None);
         self.failures.set(0);
+        self.cuts.set(0);
         // In an outage that has begun before, the time counts from here.
         self.attempt_began.set(Instant::now());
     }
@@ -139,14 +148,28 @@ impl Retry {
         self.attempt_began.set(Instant::now());
     }
 
+    /// The connection was lost when a part of the answer to the last requests had come.
+    pub(super) fn cut_short(&self) {
+        self.was_cut_short.set(true);
+    }
+
     /// An attempt has failed: the connection or the session was lost before a useful answer came.
     /// The next attempt begins as soon as there is a connection. If it fails too, a pause comes
     /// before each further attempt. The pauses grow, up to `longest`.
+    ///
+    /// If an answer was cut short, a pause comes at once: the new connection renews the lease
+    /// meanwhile. Each such pause is twice as long as the one before, up to 64 times `longest`: the
+    /// answer may take longer than a connection waits for it, and then each attempt costs the other
+    /// threads of the session their connection.
     pub(super) fn failed(&self, policy: &RetryPolicy, longest: Duration) {
         self.failing_since.set(self.failing_since.get().or(Some(self.attempt_began.get())));
         let before = self.failures.get();
         self.failures.set(before.saturating_add(1));
-        if before > 0 {
+        if self.was_cut_short.take() {
+            self.cuts.set(self.cuts.get().saturating_add(1));
+            let pause = longest.min(policy.cap) * backoff(self.cuts.get());
+            self.not_before.set(Some(Instant::now() + pause));
+        } else if before > 0 {
             self.not_before.set(Some(Instant::now() + policy.pause(before).min(longest)));
         }
     }
@@ -193,6 +216,21 @@ mod tests {
         assert!(
             RetryPolicy { base: Duration::MAX, cap: Duration::MAX, ..policy }.pause(1) <= LONGEST
         );
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_short_costs_a_pause_at_once_and_longer_ones_from_then_on() {
+        let (policy, retry) = (RetryPolicy::default(), Retry::since(Instant::now()));
+        let pause = || {
+            retry.cut_short();
+            let now = Instant::now();
+            retry.failed(&policy, CAP);
+            retry.pause_end(now).map_or(0, |end| (end - now).as_secs())
+        };
+        let pauses: Vec<u64> = (0..8).map(|_| pause()).collect();
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 64, 64]);
+        retry.progress();
+        assert_eq!(pause(), 2);
     }
 
     #[test]

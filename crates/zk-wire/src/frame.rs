@@ -94,6 +94,11 @@ impl Frames {
         self.skip > 0
     }
 
+    /// Whether the beginning of a frame has come that is kept, and its end has not.
+    pub fn is_partial(&self) -> bool {
+        self.buf.len() > self.start
+    }
+
     /// The length of the next frame, if it has arrived.
     fn length(&self) -> Result<Option<usize>, Malformed> {
         let rest = self.buf.get(self.start..).unwrap_or_default();

@@ -63,7 +63,10 @@ pub const WEAKER: &[Weaker] = &[
     Weaker {
         name: "forgotten_by_time",
         what: "a late create is forgotten at its time, though nobody has looked since an outage",
-        edits: &[("look_for_past", "self.look_again(dir, now)", "self.forget_late(&dir, now)")],
+        edits: &[
+            ("look_for_past", "|| self.all.values().any(is_look)", ""),
+            ("look_for_past", "self.look_again(dir, now)", "self.forget_late(&dir, now)"),
+        ],
         found_in: &[("long outage", "stays")],
     },
     Weaker {

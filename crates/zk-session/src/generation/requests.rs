@@ -39,7 +39,8 @@ impl Generation {
     /// the wait ends before the answers come, the nodes that the requests have made or may still
     /// make are deleted, as the removal beside each request says.
     ///
-    /// Each request is answered within the operation timeout, whatever the network does.
+    /// Each request is answered within the operation timeout, whatever the network does; while its
+    /// own answer comes, within half of the session timeout.
     pub fn flight(
         &self,
         requests: &[(Operation<'_>, Option<Removal>)],
@@ -47,7 +48,12 @@ impl Generation {
     ) -> Result<Answers, CallError> {
         limit.sends();
         let (number, answers) = self.send(requests)?;
-        self.wait_for(&answers, limit).or_else(|why| self.leave(number, &answers, why))
+        let answers =
+            self.wait_for(&answers, limit).or_else(|why| self.leave(number, &answers, why))?;
+        if answers.was_cut_short {
+            limit.cut_short();
+        }
+        Ok(answers)
     }
 
     /// Waits for the answers to a batch, as long as `limit` says.

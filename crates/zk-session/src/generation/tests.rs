@@ -60,7 +60,8 @@ fn finds_it(generation: &Generation) -> bool {
 fn reads_behind_a_sync_that_failed_show_nothing() {
     let answers = |sync| {
         let all = vec![sync, Ok(Reply::Children(Listing::default()))];
-        Answers { all, epoch: 1, were_sent: true, pending: Arc::default() }.behind_sync()
+        let pending = Arc::default();
+        Answers { all, epoch: 1, were_sent: true, pending, was_cut_short: false }.behind_sync()
     };
     assert!(answers(Ok(Reply::Done)).unwrap().listed(0).is_ok());
     let refused = CallError::Other("ThrottledOp".to_owned());

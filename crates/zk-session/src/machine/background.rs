@@ -32,6 +32,8 @@ struct TaskEntry {
     awaited_by: Vec<u64>,
     not_before: BootTime,
     warned: bool,
+    /// How often an answer to this task was cut short.
+    cuts: u32,
 }
 
 /// The pause after a refusal, as a number of usual pauses. It is long, because somebody must change
@@ -47,6 +49,11 @@ const REFUSED_AT_ONCE: u32 = 64;
 /// try costs the connection megabytes, and somebody must delete children or data before one can
 /// succeed.
 pub(super) const TOO_LONG_PAUSES: u32 = 64;
+
+/// The pause after so many answers in a row that were cut short, as a number of usual pauses.
+pub(crate) fn backoff(cuts: u32) -> u32 {
+    (1 << cuts.min(6)).min(TOO_LONG_PAUSES)
+}
 
 #[derive(Default)]
 pub(super) struct Background {
@@ -75,7 +82,7 @@ impl Background {
         }
         self.next += 1;
         let awaited_by = Vec::from_iter(awaited_by);
-        let entry = TaskEntry { task, awaited_by, not_before: now, warned: false };
+        let entry = TaskEntry { task, awaited_by, not_before: now, warned: false, cuts: 0 };
         self.requeue(self.next, entry, now);
     }
 
@@ -183,19 +190,34 @@ impl Background {
         }
     }
 
-    /// The connection is gone: each removal begins anew on the next connection.
-    pub(super) fn cut(&mut self, now: BootTime) {
+    /// The connection is gone: each removal begins anew on the next connection. If the answer to its
+    /// request has come in part, it waits, longer each time: the answer takes longer than a
+    /// connection waits, and each try blocks the answers to all others. `pause` is the first wait.
+    pub(super) fn cut(&mut self, cut_short: Option<SentFor>, pause: Duration, now: BootTime) {
+        if let Some(SentFor::Task(id)) = cut_short {
+            if let Some(entry) = self.all.get_mut(&id) {
+                entry.cuts += 1;
+                entry.not_before = now + pause * backoff(entry.cuts);
+            }
+        }
+        let mut dirs = self.late.dirs();
         self.all.retain(|_, entry| {
-            // Watches are not sent again: on the next connection the lease asks for them anew.
-            let Task::Remove(removal) = &mut entry.task else { return false };
-            removal.restart();
+            match &mut entry.task {
+                Task::Remove(removal) => removal.restart(),
+                Task::LookAgain { dir, is_written, .. } if dirs.contains(dir) => {
+                    *is_written = false;
+                    dirs.retain(|other| other != dir);
+                }
+                // Watches are not sent again: on the next connection the lease asks for them anew.
+                _ => return false,
+            }
             // A refused removal keeps its pause: another connection would bring the same answer.
-            if !entry.warned {
+            if !entry.warned && entry.cuts == 0 {
                 entry.not_before = now;
             }
             true
         });
-        for dir in self.late.dirs() {
+        for dir in dirs {
             self.look_again(dir, now);
         }
         self.waiting = self.all.iter().map(|(id, entry)| (entry.not_before, *id)).collect();

@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use background::Task;
+pub(crate) use background::{Task, backoff};
 pub(crate) use login::{SaslStep, SaslWords};
 pub use looks::Watched;
 pub use removal::Removal;
@@ -231,8 +231,8 @@ pub(crate) struct Machine {
     is_new: bool,
     /// A write was acknowledged on this connection.
     is_proven: bool,
-    /// When the last bytes of an answer came that is skipped because it is too long.
-    skipped_at: BootTime,
+    /// When the last bytes of a frame came that had not come as a whole before.
+    partial_at: BootTime,
     /// For the owner of the machine: bytes to write, the reason to close the socket, and the
     /// outputs.
     pub(crate) to_server: Vec<u8>,
@@ -384,7 +384,7 @@ impl Machine {
             taken_up: None,
             is_new: false,
             is_proven: false,
-            skipped_at: now,
+            partial_at: now,
             to_server: Vec::new(),
             cut: None,
             outputs: VecDeque::new(),

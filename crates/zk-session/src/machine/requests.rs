@@ -47,6 +47,10 @@ pub struct Answers {
     /// that was deleted before is in no listing of this batch, because the server does requests in
     /// order.
     pub pending: Arc<HashSet<String>>,
+    /// The connection was lost when a part of an answer to these requests had come. It may be so
+    /// long that the next connection is lost in the same way, and it blocks the answers to all other
+    /// requests of the session.
+    pub was_cut_short: bool,
 }
 
 /// A batch that was submitted and still lacks an answer.
@@ -54,6 +58,7 @@ pub(super) struct SubmittedBatch {
     batch: Batch,
     submitted_at: BootTime,
     is_sent: bool,
+    was_cut_short: bool,
 }
 
 impl Batch {
@@ -114,7 +119,9 @@ impl Machine {
             return Err(self.call_error(op::CLOSE, code_of(ending.reason)));
         }
         let number = self.new_number();
-        self.batches.insert(number, SubmittedBatch { batch, submitted_at: now, is_sent: false });
+        let submitted =
+            SubmittedBatch { batch, submitted_at: now, is_sent: false, was_cut_short: false };
+        self.batches.insert(number, submitted);
         self.unsent.push_back(number);
         self.send_unsent(now);
         Ok(number)
@@ -228,14 +235,13 @@ impl Machine {
     /// Gives the answers of a batch to its caller. `header` and `body` are those of the last
     /// answer.
     fn complete(&mut self, number: u64, header: ReplyHeader, body: &[u8]) {
-        let Some(SubmittedBatch { batch, is_sent, .. }) = self.batches.remove(&number) else {
-            return;
-        };
+        let Some(submitted) = self.batches.remove(&number) else { return };
+        let SubmittedBatch { batch, is_sent, was_cut_short, .. } = submitted;
         match batch.answer_to {
             AnswerTo::Caller => {
                 let all = batch.requests.into_iter().filter_map(|part| part.answer).collect();
                 let (epoch, pending) = (self.epoch, self.pending_deletes());
-                let answers = Answers { all, epoch, were_sent: is_sent, pending };
+                let answers = Answers { all, epoch, were_sent: is_sent, pending, was_cut_short };
                 self.outputs.push_back(Output::Answered(number, answers));
             }
             AnswerTo::Listener(number) => {
@@ -247,9 +253,13 @@ impl Machine {
     }
 
     /// The connection is lost: requests that were sent on it are answered with `CONNECTION_LOSS`.
-    /// Requests that wait for a connection stay.
-    pub(super) fn fail_sent(&mut self, now: BootTime) {
+    /// Requests that wait for a connection stay. `cut_short`: the request whose answer has come in
+    /// part.
+    pub(super) fn fail_sent(&mut self, cut_short: Option<SentFor>, now: BootTime) {
         self.outstanding.clear();
+        if let Some(SentFor::Batch { number, .. }) = cut_short {
+            self.batches.get_mut(&number).into_iter().for_each(|of| of.was_cut_short = true);
+        }
         let sent = self.batches.iter().filter(|(_, of)| of.is_sent);
         let sent: Vec<u64> = sent.map(|(number, _)| *number).collect();
         for number in sent {
@@ -269,15 +279,25 @@ impl Machine {
 
     /// Answers requests that have waited for T/6: because there was no connection, or because the
     /// answer is slow. The connection is kept, since it may be new.
+    ///
+    /// A caller whose own answer has come in part goes on waiting for the rest, as long as the
+    /// connection does ([`overdue_at`](Self::overdue_at)). If it were answered now, it would ask
+    /// for the same long answer once more. The callers behind it are answered as always, so that
+    /// each of their steps keeps its time, and ask again.
     pub(super) fn fail_overdue(&mut self, now: BootTime) {
-        let is_overdue = |of: &SubmittedBatch| now >= of.submitted_at + self.operation_timeout();
-        let overdue = self.batches.iter().take_while(|(_, of)| is_overdue(of));
-        let overdue: Vec<u64> = overdue.map(|(number, _)| *number).collect();
-        let Some(last) = overdue.last() else { return };
-        self.unsent.retain(|unsent| unsent > last);
+        let overdue: BTreeSet<u64> = self
+            .overdue_batches()
+            .take_while(|(_, at)| now >= *at)
+            .map(|(number, _)| number)
+            .collect();
+        if overdue.is_empty() {
+            return;
+        }
+        self.unsent.retain(|unsent| !overdue.contains(unsent));
         // Their answers may still come, and are dropped then.
         for flight in &mut self.outstanding {
-            if matches!(flight.sent_for, SentFor::Batch { number, .. } if number <= *last) {
+            if matches!(flight.sent_for, SentFor::Batch { number, .. } if overdue.contains(&number))
+            {
                 flight.sent_for = SentFor::Nobody;
             }
         }
@@ -285,6 +305,20 @@ impl Machine {
             self.fail_open_parts(number, err::CONNECTION_LOSS, now);
         }
         self.send_background(now);
+    }
+
+    /// When each batch has waited for T/6, the oldest first.
+    fn overdue_batches(&self) -> impl Iterator<Item = (u64, BootTime)> + '_ {
+        let coming = match self.under_way() {
+            Some(SentFor::Batch { number, .. }) => Some(number),
+            _ => None,
+        };
+        // The client behind the listener needs the answers to its requests in order.
+        let waits = move |(number, of): &(&u64, &SubmittedBatch)| {
+            Some(**number) == coming && matches!(of.batch.answer_to, AnswerTo::Caller)
+        };
+        let all = self.batches.iter().filter(move |of| !waits(of));
+        all.map(|(number, of)| (*number, of.submitted_at + self.operation_timeout()))
     }
 
     /// Answers the requests of a batch that have no answer yet.
@@ -304,9 +338,7 @@ impl Machine {
 
     /// The time at which the oldest request has waited for T/6.
     pub(super) fn next_overdue(&self) -> Option<BootTime> {
-        self.batches
-            .first_key_value()
-            .map(|(_, first)| first.submitted_at + self.operation_timeout())
+        self.overdue_batches().next().map(|(_, at)| at)
     }
 }
 

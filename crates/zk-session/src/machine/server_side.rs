@@ -39,9 +39,7 @@ impl Machine {
         if matches!(self.phase, Phase::Down | Phase::Over) {
             return; // these are the last bytes of a connection that was given up
         }
-        if self.from_server.is_skipping() {
-            self.skipped_at = now;
-        }
+        let has_begun = self.has_part_of_frame();
         self.from_server.push(bytes);
         let mut frames = std::mem::take(&mut self.from_server);
         loop {
@@ -66,6 +64,21 @@ impl Machine {
             }
         }
         self.from_server = frames;
+        if has_begun || self.has_part_of_frame() {
+            self.partial_at = now;
+        }
+    }
+
+    /// Whether the rest of a frame is still to come.
+    fn has_part_of_frame(&self) -> bool {
+        self.from_server.is_skipping() || self.from_server.is_partial()
+    }
+
+    /// The request whose answer has come in part. (The answers come in order. An event may come in
+    /// between, but it is short.)
+    pub(super) fn under_way(&self) -> Option<SentFor> {
+        let oldest = self.outstanding.front().filter(|_| self.from_server.is_partial())?;
+        Some(oldest.sent_for)
     }
 
     pub(super) fn server_frame(&mut self, frame: &[u8], now: BootTime) -> Result<(), Malformed> {
@@ -168,7 +181,6 @@ impl Machine {
         if header.err != err::OK || !self.outstanding.iter().any(is_answered) {
             return Err(Malformed("a frame of impossible length"));
         }
-        self.skipped_at = now;
         let frame = ReplyHeader { err: err::TOO_LONG, ..header }.frame(&[]);
         self.server_frame(frame.get(4..).unwrap_or_default(), now)
     }
@@ -315,6 +327,7 @@ impl Machine {
         }
         self.phase = Phase::Down;
         self.cut = Some(reason);
+        let cut_short = self.under_way();
         self.from_server.clear();
         self.to_server.clear();
         self.proof.is_under_way = false;
@@ -323,8 +336,8 @@ impl Machine {
         let waiters = self.proof.waiters.drain(..);
         let lost = |waiter: LeaseWaiter| Output::Done(waiter.number, Err(err::CONNECTION_LOSS));
         self.outputs.extend(waiters.map(lost));
-        self.background.cut(now);
+        self.background.cut(cut_short, self.timeout() / 8, now);
         self.looks.cut(self.timeout() / 8, now);
-        self.fail_sent(now);
+        self.fail_sent(cut_short, now);
     }
 }

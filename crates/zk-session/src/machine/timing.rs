@@ -330,20 +330,22 @@ impl Machine {
 
     /// The time at which the connection is given up because the oldest request has no answer.
     ///
-    /// That is T/6 after the request was sent. While the bytes of a long answer come, T/6 counts
-    /// from the last of them, because other answers come only after that answer. But no request
-    /// waits longer than T/3: a server that sends the bytes one by one is given up too. (A renewal
-    /// of the lease that waits so long may come too late, and then the lease ends.)
+    /// That is T/6 after the request was sent. While the bytes of an answer come, T/6 counts from
+    /// the last of them, because other answers come only after that answer. But no request waits
+    /// longer than T/2: a server that sends the bytes one by one is given up too. (T/2 lets an answer
+    /// of 3 MB pass on a line of 3 MB/s where T is 3 s. On a new connection the lease is renewed
+    /// first, and lasts longer than that.)
     ///
     /// It is safe to wait: only answers extend a lease, and the end of a lease does not wait for an
-    /// answer. No caller waits longer either: each request of a caller is answered after T/6
-    /// whatever the connection does.
+    /// answer. If a lease runs short meanwhile, the connection is given up earlier
+    /// ([`resume_where_proofs_show_too_little`](Self::resume_where_proofs_show_too_little)), and the
+    /// next connection renews it before the caller asks again: a caller whose answer was cut short
+    /// pauses first. The server hears of the session meanwhile by the requests that wait behind that
+    /// answer. Callers do not wait longer than T/6, but for the caller of the answer that comes.
     pub(super) fn overdue_at(&self) -> Option<BootTime> {
         let sent = self.outstanding.front()?.stamp.sent;
-        Some(
-            (sent.max(self.skipped_at) + self.operation_timeout())
-                .min(sent + self.operation_timeout() * 2),
-        )
+        let longest = sent + self.timeout() / 2;
+        Some((sent.max(self.partial_at) + self.operation_timeout()).min(longest))
     }
 
     fn next_time(&self, lease: LeaseStatus, now: BootTime) -> Option<BootTime> {

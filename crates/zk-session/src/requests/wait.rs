@@ -74,7 +74,7 @@ impl Requests {
             if limit.is_past() {
                 return Err(error(op, path.to_owned(), CallError::Deadline));
             }
-            match send(&generation, &limit) {
+            match send(&generation, &limit.of_call(&retry)) {
                 Ok(Some(reply)) => return Ok(reply),
                 Ok(None) => core.failed(&retry),
                 Err(e) => return Err(error(op, path.to_owned(), e)),

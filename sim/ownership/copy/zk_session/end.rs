@@ -109,7 +109,7 @@ impl Client for End {
         let Machine { background, heard, proof, last_sent, last_ordered, up_since, .. } =
             &self.machine;
         let Machine { is_new, is_proven, next_xid, taken_up, .. } = &self.machine;
-        // Left out: `epoch` and `last_number`, which only count, `skipped_at`, and `looks`, of which
+        // Left out: `epoch` and `last_number`, which only count, `partial_at`, and `looks`, of which
         // there are none.
         (phase, session, ending, zxid, batches, unsent, outstanding).hash(h);
         (background, heard, proof, last_sent, last_ordered, up_since).hash(h);

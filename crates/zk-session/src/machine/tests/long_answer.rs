@@ -10,8 +10,13 @@ const REST: usize = MAX_FRAME + 1000;
 
 /// The beginning of an answer that is longer than any frame may be.
 fn head(xid: i32, err: i32) -> Vec<u8> {
+    head_of(HEAD + REST, xid, err)
+}
+
+/// The beginning of an answer of so many bytes.
+fn head_of(length: usize, xid: i32, err: i32) -> Vec<u8> {
     let mut frame = ReplyHeader { xid, zxid: 1, err }.frame(&[]);
-    frame[..4].copy_from_slice(&i32::try_from(HEAD + REST).unwrap().to_be_bytes());
+    frame[..4].copy_from_slice(&i32::try_from(length).unwrap().to_be_bytes());
     frame
 }
 
@@ -160,22 +165,138 @@ fn requests_that_wait_behind_a_long_answer_on_a_slow_line_do_not_cut_it() {
 
 #[test]
 fn a_long_answer_that_stops_or_does_not_end_is_cut_in_time() {
-    // The request after it is a `sync`, which is sent T/4 after the listing at the latest.
-    for (dripping, least, most) in [(false, T / 6, T / 6 + T / 4), (true, T / 3, T / 3 + T / 4)] {
+    // The answer that is skipped is followed by that to a `sync`, which is sent T/4 after the
+    // listing at the latest.
+    for (length, later) in [(MAX_FRAME + 1000, T / 4), (MAX_FRAME - 1000, Duration::ZERO)] {
+        for (dripping, least) in [(false, T / 6), (true, T / 2)] {
+            let mut rig = Rig::up();
+            rig.client_request(op::GET_CHILDREN, "/a");
+            let xid = rig.sent()[0].0;
+            rig.bytes(&head_of(length, xid, err::OK));
+            let begun = rig.now;
+            while rig.machine.cut.is_none() {
+                rig.pass_time(T / 50);
+                if dripping {
+                    rig.rest(100);
+                }
+            }
+            let lasted = rig.now.since(begun);
+            let expected = least..=least + later + T / 25;
+            assert!(expected.contains(&lasted), "{length}, {dripping}: {lasted:?}");
+        }
+    }
+}
+
+/// The bytes of an answer that is taken come as slowly as those of one that is skipped.
+#[test]
+fn an_answer_whose_bytes_still_come_does_not_cut_the_connection() {
+    for length in [MAX_FRAME + 1000, MAX_FRAME - 1000] {
         let mut rig = Rig::up();
         rig.client_request(op::GET_CHILDREN, "/a");
         let xid = rig.sent()[0].0;
-        rig.bytes(&head(xid, err::OK));
-        let begun = rig.now;
-        while rig.machine.cut.is_none() {
-            rig.pass_time(T / 50);
-            if dripping {
-                rig.rest(100);
+        rig.bytes(&head_of(length, xid, err::OK));
+        for _ in 0..3 {
+            rig.pass_time(T / 15); // a third of the answer; all of it takes T/5
+            rig.rest((length - HEAD) / 3);
+        }
+        assert_eq!(rig.machine.cut, None, "{length} bytes");
+    }
+}
+
+/// The answer to a listing, with some 100,000 bytes.
+fn long_listing(xid: i32) -> Vec<u8> {
+    let name = "n".repeat(100);
+    ReplyHeader { xid, zxid: 1, err: err::OK }.frame(&listing(&vec![name.as_str(); 1000]))
+}
+
+fn list(dir: &str) -> Operation<'_> {
+    Operation::GetChildren { path: dir, watch: false }
+}
+
+#[test]
+fn a_caller_waits_for_its_answer_while_its_bytes_come_and_the_others_do_not() {
+    let mut rig = Rig::up();
+    let (_, listed) = rig.call(&[(list("/a"), None)]);
+    let frame = long_listing(rig.sent()[0].0);
+    let (_, behind) = rig.call(&[(Operation::Exists { path: "/b" }, None)]);
+    let exists = rig.sent();
+    for part in frame.chunks(frame.len() / 4 + 1) {
+        rig.pass_time(T / 15);
+        rig.bytes(part);
+    }
+    assert_eq!(rig.machine.cut, None);
+    assert!(listed.try_recv().unwrap().all[0].is_ok());
+    let answers = behind.try_recv().unwrap();
+    assert_eq!(answers.all[0].as_ref().err(), Some(&CallError::ConnectionLoss));
+    assert!(!answers.was_cut_short);
+    // The answer comes all the same, and is dropped.
+    for (xid, ..) in exists.into_iter().chain(rig.sent()) {
+        rig.reply(xid, err::OK, b"\0\0\0\x01/");
+    }
+    rig.pass_time(T / 4);
+    assert_eq!(rig.machine.cut, None);
+}
+
+/// The client that shares the session takes answers in the order of its requests.
+#[test]
+fn a_raw_request_whose_answer_comes_slowly_is_answered_before_those_behind_it() {
+    let mut rig = Rig::up();
+    let a = rig.client_request(op::GET_CHILDREN, "/a");
+    let xid = rig.sent()[0].0;
+    let b = rig.client_request(op::EXISTS, "/b");
+    for part in long_listing(xid).chunks(30_000) {
+        rig.pass_time(T / 15);
+        rig.bytes(part);
+    }
+    assert_eq!(rig.client_answers(), [(a, err::CONNECTION_LOSS), (b, err::CONNECTION_LOSS)]);
+    assert_eq!(rig.machine.cut, None);
+}
+
+/// Only the caller whose answer was too slow waits for long before it asks again.
+#[test]
+fn a_caller_hears_that_its_own_answer_was_cut_short() {
+    for slow in [true, false] {
+        let mut rig = Rig::up();
+        let (_, listed) = rig.call(&[(Operation::Sync, None), (list("/a"), None)]);
+        let xids: Vec<i32> = rig.sent().iter().map(|(xid, ..)| *xid).collect();
+        rig.pass_time(T / 12);
+        let (_, behind) = rig.call(&[(Operation::Exists { path: "/b" }, None)]);
+        rig.reply(xids[0], err::OK, b"\0\0\0\x01/");
+        if slow {
+            rig.bytes(&long_listing(xids[1])[..1000]);
+        }
+        rig.drop_connection();
+        assert_eq!(listed.try_recv().unwrap().was_cut_short, slow);
+        assert!(!behind.try_recv().unwrap().was_cut_short);
+    }
+}
+
+/// Each try blocks the answers to all others.
+#[test]
+fn a_sweep_whose_listing_is_cut_short_again_and_again_is_retried_ever_more_seldom() {
+    let mut rig = Rig::up();
+    rig.add_task(sweep());
+    let (mut listed, until) = (Vec::new(), rig.now + T * 20);
+    while rig.now < until {
+        if rig.machine.wants_connection() {
+            rig.attach(7);
+        }
+        for (xid, op, _) in rig.sent() {
+            match op {
+                op::GET_CHILDREN => {
+                    listed.push(rig.now);
+                    rig.bytes(&long_listing(xid)[..1000]);
+                }
+                op::DELETE => rig.reply(xid, err::NO_NODE, &[]),
+                _ => rig.reply(xid, err::OK, b"\0\0\0\x01/"),
+            }
+            if rig.machine.wants_connection() {
+                break;
             }
         }
-        let lasted = rig.now.since(begun);
-        assert!((least..=most + T / 25).contains(&lasted), "{dripping}: {lasted:?}");
+        rig.pass_time(T / 48);
     }
+    assert!((4..=8).contains(&listed.len()), "{listed:?}");
 }
 
 #[test]
