@@ -62,7 +62,8 @@ pub(crate) struct EventLoop {
     sasl: Option<Sasl>,
     link: Option<Link>,
     refusals: Refusals,
-    /// The servers that have refused the login since one of them took it.
+    /// The servers that have refused the login, or a request for want of one, since a server has
+    /// served the session.
     refusing: HashSet<SocketAddr>,
 }
 
@@ -180,6 +181,8 @@ impl EventLoop {
         }
         if inner.machine.is_up() {
             self.refusals = Refusals::default(); // a server has resumed the session
+        }
+        if inner.machine.is_served() {
             self.refusing.clear();
         }
         if let Refusals { servers, since: Some(since) } = &self.refusals {

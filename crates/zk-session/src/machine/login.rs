@@ -78,6 +78,12 @@ impl Machine {
         self.is_held || self.is_proof_awaited() || !self.background.pending.is_empty()
     }
 
+    /// Whether this connection carries the session, and a server has served the session since it was
+    /// last taken up. (A server that enforces a login refuses the first request only.)
+    pub(crate) fn is_served(&self) -> bool {
+        self.is_up() && self.taken_up.is_none()
+    }
+
     /// Since when servers have taken the session up, again and again, and have not served it.
     pub(super) fn unserved_since(&self) -> Option<BootTime> {
         self.taken_up.map(|(since, _)| since)
@@ -196,6 +202,8 @@ impl Machine {
     }
 
     /// The server has refused a request because this connection has not logged in as it enforces.
+    /// Another server may not enforce it, or not yet: so this counts as a refused login. The request
+    /// was not done, and its caller asks again as after any lost connection.
     pub(super) fn login_missing(&mut self, now: BootTime) {
         if self.is_ending() {
             self.over(false); // nor does it take the close
@@ -211,7 +219,7 @@ impl Machine {
                 words.login
             ),
         };
-        self.all_refuse_login(reason, now);
+        self.server_refuses_login(reason, now);
     }
 
     /// This server refuses the login. Another one may take it: the key or the password of one

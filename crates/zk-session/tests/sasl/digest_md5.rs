@@ -111,6 +111,12 @@ fn a_server_that_requires_a_login_serves_only_sessions_that_log_in() {
     let e = nobody.requests().within(SOON).get("/a").expect_err("the server serves everybody");
     assert!(matches!(e, Error::Auth { .. }), "{e}");
     assert_says(&e.to_string(), &["read /a", "log in", "SASL", "enforce.auth.schemes"]);
+    // Each of two servers takes the session up, which shows nothing, and refuses its first request.
+    let proxy = Proxy::start(server.address());
+    let both = format!("{servers},{}", proxy.connect_string());
+    let nobody = Session::connect(Config::new(both).connect_timeout(SOON)).unwrap();
+    let e = nobody.requests().within(SOON).get("/a").expect_err("the servers serve everybody");
+    assert!(matches!(e, Error::Auth { .. }), "{e}");
     let e = refused(config(&servers, "alice", "wrong"));
     assert!(matches!(e, Error::Auth { .. }), "{e}");
     assert_says(&e.to_string(), &["SASL DIGEST-MD5 as \"alice\"", "SessionClosedRequireSaslAuth"]);

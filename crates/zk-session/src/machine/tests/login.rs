@@ -256,23 +256,58 @@ fn a_login_that_takes_longer_than_an_attempt_is_given_up_and_says_on_whom_it_wai
     }
 }
 
+/// The server refuses the only request that was sent for want of a login.
+fn refuse_for_want_of_a_login(rig: &mut Rig, op: i32, path: &str) {
+    let xid = rig.only_request(op, path);
+    let refusal = ReplyHeader { xid, zxid: 0, err: err::REQUIRES_AUTH }.frame(&[]);
+    rig.machine.server_bytes(&refusal, rig.now);
+}
+
 #[test]
-fn a_server_that_serves_only_sessions_that_log_in_ends_the_session_and_says_what_to_give() {
+fn servers_that_serve_only_sessions_that_log_in_end_the_session_and_say_what_to_give() {
     let mut rig = Rig::up();
     let a = rig.client_request(op::EXISTS, "/a");
     let hold = rig.hold("/l/n");
-    let xid = rig.only_request(op::EXISTS, "/a");
-    let refusal = ReplyHeader { xid, zxid: 0, err: err::REQUIRES_AUTH }.frame(&[]);
-    rig.machine.server_bytes(&refusal, rig.now);
+    refuse_for_want_of_a_login(&mut rig, op::EXISTS, "/a");
     // The event loop has not delivered the loss yet, and any calling thread may write bytes.
     assert_eq!((rig.sent().len(), hold.loss()), (0, None));
     rig.deliver_outputs();
-    assert_eq!(rig.events(), [SessionEvent::Lost(LossReason::AuthFailed)]);
+    let events = [SessionEvent::Suspended, SessionEvent::Lost(LossReason::AuthFailed)];
+    assert_eq!(rig.events(), events);
     assert_eq!(hold.loss(), Some(LossReason::AuthFailed));
-    rig.tick();
-    rig.only_request(op::CLOSE, "");
-    assert_eq!(rig.client_answers(), [(a, err::AUTH_FAILED)]);
+    assert_eq!(rig.client_answers(), [(a, err::CONNECTION_LOSS)]);
     assert!(rig.refusals[0].contains("log in"), "{:?}", rig.refusals);
+    // It asks for the reason at its next request.
+    let b = rig.client_request(op::EXISTS, "/b");
+    assert_eq!(rig.client_answers(), [(b, err::AUTH_FAILED)]);
+    rig.attach(7);
+    rig.only_request(op::CLOSE, "");
+}
+
+/// The servers' settings are changed on one after the other.
+#[test]
+fn one_server_that_serves_only_sessions_that_log_in_costs_the_connection_and_not_the_session() {
+    let mut rig = Rig::up();
+    rig.is_only_host = false;
+    let hold = rig.hold("/l/n");
+    for refused in 1..=2 {
+        let a = rig.client_request(op::EXISTS, "/a");
+        refuse_for_want_of_a_login(&mut rig, op::EXISTS, "/a");
+        rig.deliver_outputs();
+        assert_eq!(rig.client_answers(), [(a, err::CONNECTION_LOSS)]);
+        assert_eq!((rig.refused_by.len(), rig.events()), (refused, vec![SessionEvent::Suspended]));
+        assert!(rig.machine.wants_connection());
+        // Another server takes it up, which alone shows nothing, and serves it.
+        rig.attach(7);
+        assert_eq!(rig.events(), [SessionEvent::Reconnected]);
+        assert!(!rig.machine.is_served());
+        rig.acknowledge_noop(); // the renewal of the lease
+        assert!(rig.machine.is_served());
+        for (xid, op, _) in rig.sent() {
+            answer(&mut rig, xid, op);
+        }
+        assert_eq!(hold.loss(), None);
+    }
 }
 
 /// The server refuses the close itself, so it does not know of it.
