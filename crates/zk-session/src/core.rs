@@ -26,7 +26,7 @@ use super::tls::TlsConfig;
 use crate::clock::BootTime;
 use crate::error::{CLOSE, Cause, Error, HostFailure, Hosts, LossReason, Result};
 use crate::limit::{Ended, Limit, Overlong};
-use crate::logging;
+use crate::logging::{self, contained};
 use crate::machine::{MachineConfig, codec, noop};
 use crate::process::Process;
 use crate::signal::Signal;
@@ -168,7 +168,7 @@ impl Core {
             })?;
         }
         let supervised = core.clone();
-        spawn("zkm-session", alive, move || supervised.supervise(&inbox))?;
+        spawn("zkm-session", alive, move || supervised.keep_supervising(&inbox))?;
         Ok(core)
     }
 
@@ -488,8 +488,34 @@ impl Core {
 
     // ---- the supervisor's thread ----
 
-    fn supervise(self: &Arc<Self>, inbox: &Receiver<SupervisorMessage>) {
-        let (mut failures, mut outage) = (0, None);
+    /// Supervises until the session is closed. This thread alone ends leases in time, so a panic
+    /// of it must not end it: what is held then is lost at once, and a new session follows after a
+    /// pause.
+    fn keep_supervising(self: &Arc<Self>, inbox: &Receiver<SupervisorMessage>) {
+        let mut panics = 0;
+        while contained(|| self.supervise(inbox, panics)).is_none() {
+            error!("the session's own thread failed; a new session follows");
+            panics += 1;
+            if let Some(generation) = self.generation() {
+                let lost = SessionEvent::Lost(LossReason::Internal);
+                contained(|| generation.lose(LossReason::Internal));
+                contained(|| self.session_event(generation.number, &lost));
+            }
+            let until = Instant::now() + self.config.retry_policy.pause(panics).min(MAX_SLEEP);
+            loop {
+                match inbox.recv_deadline(until) {
+                    Ok(SupervisorMessage::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                    Ok(_) => {} // of the lost session
+                    Err(RecvTimeoutError::Timeout) => break,
+                }
+            }
+        }
+    }
+
+    /// Makes a session, and the next one whenever one is lost, and ends leases, until the session is
+    /// closed. `failures`: how many attempts have failed before.
+    fn supervise(self: &Arc<Self>, inbox: &Receiver<SupervisorMessage>, mut failures: u32) {
+        let mut outage = None;
         let mut start_at = Some(Instant::now());
         loop {
             if start_at.is_some_and(|at| Instant::now() >= at) {
@@ -573,7 +599,8 @@ impl Core {
     /// connection had carried the session.
     fn session_event(&self, number: u64, event: &SessionEvent) -> Option<(LossReason, bool)> {
         let mut state = self.state.lock();
-        if state.generations != number || state.state == SessionState::Closed {
+        let is_over = matches!(state.state, SessionState::Closed | SessionState::Lost);
+        if state.generations != number || is_over {
             return None;
         }
         let id = id_of(&state);

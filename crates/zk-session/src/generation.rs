@@ -283,6 +283,14 @@ impl Generation {
         self.connection.wake();
     }
 
+    /// The session is lost for this reason, which the server does not know. The lease ends first,
+    /// and waits for no other thread.
+    pub(super) fn lose(&self, reason: LossReason) {
+        let lost = self.lease.mark_ended(reason);
+        self.connection.with(|machine, now| machine.end(reason, now));
+        super::lease::notify_lost(&lost);
+    }
+
     /// Ends the session here and at the server. Returns once the request is on its way. Gives the
     /// nodes that are lost by it, which the caller must pass to [`notify_lost`](super::lease::notify_lost), and a
     /// receiver that gets whether the server has answered.

@@ -131,6 +131,11 @@ impl Connection {
         None
     }
 
+    /// Disconnects the callers that still wait: no answer comes any more.
+    pub(super) fn drop_callers(&self) {
+        drop(std::mem::take(&mut *self.callers.lock()));
+    }
+
     /// How many callers wait.
     #[cfg(zk_sim)]
     pub(crate) fn waiting_callers(&self) -> usize {

@@ -20,7 +20,7 @@ use crate::clock::BootTime;
 use crate::connect_string::Host;
 use crate::error::LossReason;
 use crate::logging::contained;
-use crate::machine::{Dialled, MachineConfig, Output};
+use crate::machine::{Dialled, Machine, MachineConfig, Output};
 use crate::retry::RetryPolicy;
 use crate::sasl::Sasl;
 use crate::tls::TlsConfig;
@@ -123,6 +123,8 @@ impl EventLoop {
                 error!("the ZooKeeper connection thread failed ({end:?}); a new session follows");
                 this.give_up();
             }
+            // If a thread has panicked inside the machine, some callers have got no answer.
+            this.owner.connection().drop_callers();
             drop(this); // the sockets too
             drop(alive);
         })?;
@@ -541,7 +543,7 @@ impl EventLoop {
             (inner.socket, inner.tls) = (None, None);
             (inner.interest, self.link) = (None, None);
             self.attempts.clear();
-            inner.machine.fail(LossReason::Internal, BootTime::now());
+            inner.machine = Machine::failed(BootTime::now());
         }
         if contained(|| self.deliver_outputs()).is_none() {
             // It has failed again, perhaps before it has ended the holds and reported the loss.

@@ -24,6 +24,7 @@ mod sasl;
 mod tls;
 
 use std::io::{self, ErrorKind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 pub(super) use self::addresses::Addresses;
@@ -145,7 +146,14 @@ impl Connection {
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Machine, BootTime) -> T) -> T {
         let mut inner = self.inner.lock();
         // The clock is read under the lock, so that the time never goes back for the machine.
-        let value = act(&mut inner.machine, BootTime::now());
+        let value = match inner.turn(|machine| act(machine, BootTime::now())) {
+            Ok(value) => value,
+            Err(panic) => {
+                drop(inner);
+                self.wake(); // it ends the session
+                resume_unwind(panic);
+            }
+        };
         inner.flush(&self.registry);
         let needs_event_loop = inner.failed.is_some() || inner.machine.wants_attention();
         drop(inner);
@@ -194,6 +202,18 @@ fn is_light(output: &Output, owner: &dyn Owner) -> bool {
 }
 
 impl Inner {
+    /// Lets `act` change the machine. If it panics, the machine may be half changed, and other
+    /// threads would go on with that: this lock knows no poison. So a machine whose session is lost
+    /// takes its place, and the event loop tells everybody.
+    fn turn<T>(&mut self, act: impl FnOnce(&mut Machine) -> T) -> std::thread::Result<T> {
+        let turn = catch_unwind(AssertUnwindSafe(|| act(&mut self.machine)));
+        if turn.is_err() {
+            self.machine = Machine::failed(BootTime::now());
+            self.failed = Some("a thread of this process panicked while it used it".to_owned());
+        }
+        turn
+    }
+
     /// Writes as many bytes as the socket takes. The rest is written when the socket is writable
     /// again.
     fn flush(&mut self, registry: &Registry) {
@@ -266,7 +286,9 @@ impl Inner {
             else {
                 return Ok(count);
             };
-            self.machine.server_bytes(bytes, now);
+            if let Err(panic) = self.turn(|machine| machine.server_bytes(bytes, now)) {
+                resume_unwind(panic);
+            }
             // What TLS has taken from the socket already, bytes or the end of the stream, is read
             // now: neither the poll nor the socket would announce it to the thread that reads next.
             if !self.tls.as_mut().is_some_and(|tls| tls.has_unread()) {

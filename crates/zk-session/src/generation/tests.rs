@@ -6,7 +6,7 @@ use crossbeam_channel::Sender;
 use super::*;
 use crate::acl::Acl;
 use crate::cancel::CancelToken;
-use crate::lease::node::NodeWatch;
+use crate::lease::node::{Listener, NodeWatch};
 use crate::limit::Ended;
 use crate::machine::{Batch, Output};
 use crate::notifier::Notifier;
@@ -39,10 +39,14 @@ fn stop_event_loop(generation: &Generation) -> Sender<()> {
 
 /// Makes an ephemeral node and holds it under the lease; `on_loss` hears of its loss.
 fn hold(generation: &Generation, on_loss: impl Fn() + Send + Sync + 'static) -> Arc<LeasedNode> {
-    let (path, acl, mode) = ("/held", &Acl::Open, CreateMode::Ephemeral);
+    hold_at("/held", generation, Arc::new(on_loss))
+}
+
+fn hold_at(path: &str, generation: &Generation, listener: Arc<dyn Listener>) -> Arc<LeasedNode> {
+    let (acl, mode) = (&Acl::Open, CreateMode::Ephemeral);
     let create = Operation::Create { path, data: &[], acl, mode };
     let (path, czxid) = generation.call(create, &Limit::NONE).unwrap().created().unwrap();
-    let node = LeasedNode::new(path, czxid, NodeWatch::Unset, Arc::new(on_loss));
+    let node = LeasedNode::new(path, czxid, NodeWatch::Unset, listener);
     generation.grant(&node).unwrap();
     node
 }
@@ -576,4 +580,89 @@ fn dead_event_loop_is_a_new_session() {
     while finds_it(&generation) {
         std::thread::sleep(Duration::from_millis(10)); // until the old session expires
     }
+}
+
+/// Waits for a new session in the place of the one that is lost by a defect.
+fn a_new_session_follows(events: &Receiver<SessionEvent>) {
+    assert_eq!(events.recv_timeout(SOON), Ok(SessionEvent::Lost(LossReason::Internal)));
+    let next = events.recv_timeout(SOON);
+    assert!(matches!(next, Ok(SessionEvent::Connected { .. })), "{next:?}");
+}
+
+/// Other threads would go on with a machine that is half changed.
+#[test]
+fn a_panic_in_the_middle_of_a_change_of_the_machine_is_a_new_session() {
+    let server = TestServer::start().unwrap();
+    let session = session_of(&server, Duration::from_secs(40));
+    let events = session.subscribe();
+    let generation = session.core().generation().unwrap();
+    let lost = hold(&generation, || ()).signal();
+    let held = server.hold_requests(Op::GetChildren);
+    let answers = send(&generation);
+    let outcome = generation.remove_and_tell(Removal::named("/held".into(), "held".into()));
+    let panics = || {
+        generation.connection.with(|machine, now| {
+            machine.end(LossReason::SessionExpired, now);
+            machine.outputs.clear();
+            panic!("a defect");
+        })
+    };
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+    assert_eq!(lost.wait(SOON), Some(LossReason::Internal));
+    // Each caller hears of it, also one that leaves by itself.
+    assert!(answers.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    assert!(outcome.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    assert!(generation.children("/", false, &Limit::after(SOON)).is_err());
+    assert!(!generation.close().1.recv_timeout(SOON).unwrap_or(false));
+    drop(held);
+    a_new_session_follows(&events);
+}
+
+/// It panics when it looks after a hold.
+struct Panicking(crossbeam_channel::Sender<()>);
+
+impl Listener for Panicking {
+    fn lost(&self, _: LossReason) {
+        let _ = self.0.send(());
+    }
+
+    fn read(&self, _: &[u8]) {}
+
+    fn look(&self, _: BootTime) -> BootTime {
+        panic!("a defect")
+    }
+}
+
+/// It alone ends leases in time.
+#[test]
+fn a_panic_of_the_supervisor_ends_the_lease_and_another_session_is_supervised() {
+    control::start();
+    let server = TestServer::start().unwrap();
+    let session = session_of(&server, Duration::from_secs(40));
+    let events = session.subscribe();
+    for _ in 0..2 {
+        let generation = session.core().generation().unwrap();
+        let other = hold(&generation, || ()).signal();
+        let (told, is_told) = bounded(1);
+        let node = hold_at("/n", &generation, Arc::new(Panicking(told)));
+        generation.bind(&node, Bounds { look_after: Some(Duration::ZERO), ..Bounds::default() });
+        (generation.of_core.wake_supervisor)();
+        assert_eq!(node.signal().wait(SOON), Some(LossReason::Internal));
+        assert_eq!(other.wait(SOON), Some(LossReason::Internal));
+        assert_eq!(is_told.recv_timeout(SOON), Ok(()));
+        a_new_session_follows(&events);
+        let generation = session.core().generation().unwrap();
+        while finds_it(&generation) {
+            std::thread::sleep(Duration::from_millis(10)); // the server hears of the end
+        }
+    }
+    // The new one ends leases in time.
+    let generation = session.core().generation().unwrap();
+    let lost = hold(&generation, || ()).signal();
+    let go_on = stop_event_loop(&generation); // it would renew the lease
+    generation.lease.begin(Duration::from_millis(360), BootTime::now());
+    (generation.of_core.wake_supervisor)();
+    assert_eq!(lost.wait(SOON), Some(LossReason::LeaseExpired));
+    drop(go_on);
+    session.close().unwrap();
 }

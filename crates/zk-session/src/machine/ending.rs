@@ -58,12 +58,15 @@ impl Machine {
         }
     }
 
-    /// The event loop has failed, so nothing is sent any more: the session is lost, and the server
-    /// does not hear of it.
-    pub(crate) fn fail(&mut self, reason: LossReason, now: BootTime) {
-        self.phase = Phase::Down;
-        self.end(reason, now);
-        self.over(false);
+    /// Takes the place of a machine in which a thread has panicked, or whose event loop has. The
+    /// state of that machine may be half changed, so nothing of it is used any more: its session is
+    /// lost, and the server does not hear of it. Its callers get no answers; their channels are
+    /// disconnected.
+    pub(crate) fn failed(now: BootTime) -> Self {
+        let mut machine = Machine::new(MachineConfig::new(Duration::ZERO, String::new()), now);
+        machine.end(LossReason::Internal, now);
+        machine.over(false);
+        machine
     }
 
     pub(super) fn send_close(&mut self, now: BootTime) {

@@ -295,19 +295,21 @@ fn the_end_answers_every_request_once() {
     }
 }
 
+/// Callers that were there before hear of it by their channels, which the event loop disconnects.
 #[test]
-fn a_failed_event_loop_leaves_nobody_without_an_answer() {
+fn a_machine_in_the_place_of_a_failed_one_ends_what_is_held_and_refuses_everything() {
     let mut rig = Rig::up();
     let hold = rig.hold("/l/n");
-    let (call, a) = (rig.call(&batches::two()), rig.client_request(op::EXISTS, "/a"));
-    rig.sent();
-    rig.machine.fail(LossReason::Internal, rig.now);
+    rig.machine = Machine::failed(rig.now);
     rig.deliver_outputs();
-    let answers = call.1.try_recv().unwrap();
-    assert!(answers.all.into_iter().all(|answer| answer.err() == Some(CallError::Expired)));
-    assert_eq!(rig.client_answers(), [(a, err::SESSION_EXPIRED)]);
     assert_eq!(hold.loss(), Some(LossReason::Internal));
+    assert_eq!(rig.events(), [SessionEvent::Lost(LossReason::Internal)]);
+    assert_eq!(rig.submit(Batch::new()).err(), Some(CallError::Expired));
+    let removed = rig.remove_and_tell(Removal::named("/l/n".to_owned(), "n".to_owned()));
+    assert!(removed.try_recv().is_err_and(|e| e.is_disconnected()));
+    assert!(rig.prove().try_recv().is_err_and(|e| e.is_disconnected()));
     assert_eq!(rig.close().try_recv(), Ok(false), "the server does not hear of it");
+    assert!(rig.machine.is_over() && rig.tick().is_none());
 }
 
 /// The event loop carries the outputs out in order, and no hold may stand too long meanwhile.
