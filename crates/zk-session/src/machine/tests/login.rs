@@ -389,6 +389,9 @@ fn an_answer_to_a_login_that_is_no_buffer_is_not_the_protocol() {
 
 // ---- servers that take the session up and serve nothing ----
 
+/// What a server does with the request that has this xid and this operation.
+type Serving = dyn Fn(&mut Rig, i32, i32);
+
 /// The machine dials again whenever it wants a connection, `late` behind that, and the server takes
 /// the session up and does with each request what `serve` does with it, for `time`. Gives when the
 /// session was lost.
@@ -437,7 +440,7 @@ fn a_session_that_servers_take_up_and_do_not_serve_is_let_go() {
             answer(rig, xid, op);
         }
     };
-    let all: [(bool, bool, &dyn Fn(&mut Rig, i32, i32)); 5] = [
+    let all: [(bool, bool, &Serving); 5] = [
         (true, true, &answers_nothing),
         (false, false, &answers_nothing),
         (true, true, &throttles),
