@@ -179,16 +179,20 @@ impl Addresses {
         self.names.iter().any(|name| {
             name.addrs.contains(&target.addr)
                 && name.host.to_string() == target.host
-                && (name.is_address
-                    || name.answered.is_some_and(|answered| answered >= down_since)
-                    || name.limit().is_some_and(|limit| limit <= now))
+                && name.is_current(down_since, now)
         })
     }
 
     /// Whether each server has this property: every address of every name. If the addresses of a
-    /// name are not known, this is not known either.
-    pub(super) fn all_are(&self, is: impl Fn(&SocketAddr) -> bool) -> bool {
-        self.names.iter().all(|name| name.is_address || name.answered.is_some())
+    /// name are not known, or are those of before an outage, this is not known either.
+    pub(super) fn all_are(
+        &self,
+        down_since: BootTime,
+        now: BootTime,
+        is: impl Fn(&SocketAddr) -> bool,
+    ) -> bool {
+        let is_known = |name: &Name| name.is_address || name.answered.is_some();
+        self.names.iter().all(|name| is_known(name) && name.is_current(down_since, now))
             && self.len() > 0
             && self.all().all(|target| is(&target.addr))
     }
@@ -236,6 +240,13 @@ impl Name {
         }
         let again = self.asked.filter(|asked| *asked >= down_since).map(|asked| asked + every);
         Some(again.unwrap_or(down_since))
+    }
+
+    /// Whether the resolver has answered since `down_since`, or has not answered for long.
+    fn is_current(&self, down_since: BootTime, now: BootTime) -> bool {
+        self.is_address
+            || self.answered.is_some_and(|answered| answered >= down_since)
+            || self.limit().is_some_and(|limit| limit <= now)
     }
 
     /// When the look-up that is under way counts as failed.

@@ -8,6 +8,7 @@
 //! address that the resolver's newest answer lacks is dropped, and a new one is dialled next.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -198,6 +199,11 @@ impl Dialer {
     /// Whether this is an address of today ([`Addresses::is_current`]).
     pub(super) fn is_current(&self, target: &Target, now: BootTime) -> bool {
         self.addresses.lock().is_current(target, self.down_since, now)
+    }
+
+    /// Whether each server has this property ([`Addresses::all_are`]).
+    pub(super) fn all_are(&self, now: BootTime, is: impl Fn(&SocketAddr) -> bool) -> bool {
+        self.addresses.lock().all_are(self.down_since, now, is)
     }
 
     /// How long one server may take for each step: to accept the connection, and to take up the

@@ -188,7 +188,7 @@ impl EventLoop {
             self.refusing.clear();
         }
         if let Refusals { servers, since: Some(since) } = &self.refusals {
-            if self.dialer.addresses().lock().all_are(|addr| servers.contains(addr)) {
+            if self.dialer.all_are(now, |addr| servers.contains(addr)) {
                 inner.machine.refused_by_all(*since, now);
             }
         }
@@ -499,7 +499,7 @@ impl EventLoop {
             Some(refusal) => {
                 self.refusing.insert(target.addr);
                 let refusing = &self.refusing;
-                if self.dialer.addresses().lock().all_are(|addr| refusing.contains(addr)) {
+                if self.dialer.all_are(now, |addr| refusing.contains(addr)) {
                     self.refusing.clear();
                     inner.machine.all_refuse_login(refusal, now);
                 }

@@ -422,12 +422,20 @@ fn what_all_servers_say_is_not_known_while_a_name_has_no_answer() {
     world.answer_for("a", Ok(&[1, 2]));
     let all = |world: &World, refusing: &[u8]| {
         let refuses = |of: &std::net::SocketAddr| refusing.iter().any(|n| addr(*n) == *of);
-        world.dialer.addresses().lock().all_are(refuses)
+        world.dialer.all_are(world.now, refuses)
     };
     assert!(!all(&world, &[1, 2, 9]));
     world.answer_for("b", Err(ErrorKind::NotFound));
     assert!(all(&world, &[1, 2, 9]));
     assert!(!all(&world, &[1, 9]));
+    // In the next outage the addresses of before say nothing until there is an answer.
+    world.serve_and_break(1, T, IDLE);
+    world.look_ups();
+    assert!(!all(&world, &[1, 2, 9]));
+    world.answer_for("a", Ok(&[1, 2]));
+    assert!(!all(&world, &[1, 2, 9]));
+    world.answer_for("b", Err(ErrorKind::TimedOut));
+    assert!(all(&world, &[1, 2, 9]));
     // No server at all has refused nothing.
     let mut world = World::new("a");
     world.look_ups();
