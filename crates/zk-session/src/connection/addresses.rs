@@ -64,6 +64,8 @@ struct Name {
 struct Failed {
     at: BootTime,
     reason: String,
+    /// It had carried the session until then.
+    has_served: bool,
 }
 
 impl Addresses {
@@ -198,12 +200,21 @@ impl Addresses {
     }
 
     pub(super) fn failed(&mut self, addr: SocketAddr, reason: String, now: BootTime) {
-        self.failed.insert(addr, Failed { at: now, reason });
+        self.failed.insert(addr, Failed { at: now, reason, has_served: false });
     }
 
-    /// This address carries the session.
+    /// The failure of this address was that of a connection that carried the session for long.
+    pub(super) fn has_served(&mut self, addr: SocketAddr) {
+        if let Some(failed) = self.failed.get_mut(&addr) {
+            failed.has_served = true;
+        }
+    }
+
+    /// This address carries the session. The one that did before has not failed in the next outage:
+    /// its server may only have restarted. Otherwise addresses that have never served would come
+    /// first after a restart of all servers, one by one.
     pub(super) fn serves(&mut self, addr: SocketAddr) {
-        self.failed.remove(&addr);
+        self.failed.retain(|failed_at, failed| *failed_at != addr && !failed.has_served);
         // What an earlier outage was about explains no later one.
         self.failed.values_mut().for_each(|failed| failed.reason.clear());
     }

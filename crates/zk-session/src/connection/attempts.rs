@@ -29,7 +29,7 @@ pub(super) struct Attempt {
     pub(super) target: Target,
     pub(super) socket: Arc<TcpStream>,
     pub(super) tls: Option<Box<TlsStream>>,
-    since: BootTime,
+    pub(super) since: BootTime,
     until: BootTime,
     is_ready: bool,
 }
@@ -110,6 +110,12 @@ impl Attempts {
     /// Keeps the attempts at the targets of which this is true.
     pub(super) fn retain(&mut self, mut keeps: impl FnMut(&Target) -> bool) {
         self.all.retain(|attempt| keeps(&attempt.target));
+    }
+
+    /// The targets that were still silent when an attempt got through that began later, at `since`.
+    pub(super) fn overtaken(&self, since: BootTime) -> Vec<Target> {
+        let is_silent = |attempt: &&Attempt| !attempt.is_ready && attempt.since < since;
+        self.all.iter().filter(is_silent).map(|attempt| attempt.target.clone()).collect()
     }
 
     pub(super) fn clear(&mut self) {

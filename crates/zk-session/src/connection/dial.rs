@@ -2,7 +2,8 @@
 //! connection carries the session.
 //!
 //! In each pass every address is tried once: in random order those that have not failed since they
-//! last carried a session, then the others, the newest failure last. Attempts overlap, as in RFC
+//! last carried a session, then the others, the newest failure last. The server whose connection was
+//! lost has failed in this outage, and not in the next one. Attempts overlap, as in RFC
 //! 8305: if an attempt has no result after a moment, the next one begins next to it. Between passes
 //! there are pauses that grow, with jitter. Meanwhile the names are looked up again and again: an
 //! address that the resolver's newest answer lacks is dropped, and a new one is dialled next.
@@ -238,9 +239,15 @@ impl Dialer {
         self.next_dial = now;
     }
 
-    /// A connection carries the session.
-    pub(super) fn connected(&mut self, target: &Target) {
-        self.addresses.lock().serves(target.addr);
+    /// A connection carries the session. The attempts at the targets in `overtaken` had begun
+    /// earlier, and had no result yet. They have failed too: otherwise a host that is always silent
+    /// would never count as one that has failed, and would be dialled before the others each time.
+    pub(super) fn connected(&mut self, target: &Target, overtaken: &[Target], now: BootTime) {
+        let mut addresses = self.addresses.lock();
+        addresses.serves(target.addr);
+        // There is no reason: a later outage may have another one.
+        overtaken.iter().for_each(|silent| addresses.failed(silent.addr, String::new(), now));
+        drop(addresses);
         self.begin_again();
     }
 
@@ -251,14 +258,21 @@ impl Dialer {
         self.is_in_pass = false;
     }
 
-    /// The connection that carried the session has ended after `lasted`.
-    pub(super) fn connection_lost(&mut self, lasted: Duration, of: Urgency, now: BootTime) {
+    /// The connection to this target, which carried the session, has failed after `lasted`.
+    pub(super) fn connection_lost(
+        &mut self,
+        target: &Target,
+        lasted: Duration,
+        of: Urgency,
+        now: BootTime,
+    ) {
         self.down_since = now;
         self.next_dial = now;
         self.is_in_pass = false;
         self.pass.clear();
         self.seen.clear();
         if lasted >= STABLE_AFTER {
+            self.addresses.lock().has_served(target.addr);
             (self.failures, self.passes) = (0, 0);
             self.next_pass = now;
         } else {

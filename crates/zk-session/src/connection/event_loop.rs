@@ -80,6 +80,8 @@ struct Refusals {
 struct Link {
     socket: Arc<TcpStream>,
     target: Target,
+    /// When the attempt began.
+    dialled: BootTime,
     /// When the machine got it.
     since: BootTime,
     /// The login by SASL on this connection, once it has begun.
@@ -238,7 +240,8 @@ impl EventLoop {
     fn tell_dialer(&mut self) {
         let Some(link) = self.link.as_mut().filter(|link| !link.is_told) else { return };
         link.is_told = true;
-        self.dialer.connected(&link.target);
+        let overtaken = self.attempts.overtaken(link.dialled);
+        self.dialer.connected(&link.target, &overtaken, BootTime::now());
     }
 
     /// Drops the attempts at addresses that the resolver's newest answer lacks: such an address may
@@ -305,6 +308,7 @@ impl EventLoop {
         self.link = Some(Link {
             socket: attempt.socket,
             target: attempt.target,
+            dialled: attempt.since,
             since: now,
             login: None,
             epoch_before,
@@ -510,7 +514,7 @@ impl EventLoop {
         }
         if carried_the_session {
             let urgency = self.urgency(inner, now);
-            self.dialer.connection_lost(now.since(link.since), urgency, now);
+            self.dialer.connection_lost(target, now.since(link.since), urgency, now);
         }
         if inner.machine.is_ending() {
             self.dialer.skip_pause(now);

@@ -100,10 +100,10 @@ impl World {
     /// The session is resumed at this server, and the connection breaks `lasted` later.
     fn serve_and_break(&mut self, n: u8, lasted: Duration, of: Urgency) {
         let target = self.target(n);
-        self.dialer.connected(&target);
+        self.dialer.connected(&target, &[], self.now);
         self.now = self.now + lasted;
         self.dialer.failed(&target, "closed".into(), self.now);
-        self.dialer.connection_lost(lasted, of, self.now);
+        self.dialer.connection_lost(&target, lasted, of, self.now);
     }
 }
 
@@ -173,6 +173,33 @@ fn an_address_that_carries_a_session_again_has_not_failed() {
     assert_eq!(world.pass(IDLE)[2], 1);
     world.serve_and_break(2, T, IDLE);
     assert_eq!(world.pass(IDLE)[2], 2);
+}
+
+/// The attempt at a silent host has no result: the next one gets through before its time is over.
+#[test]
+fn a_silent_host_that_was_overtaken_goes_last() {
+    for _ in 0..20 {
+        let mut world = World::three();
+        let (silent, serves) = (world.target(1), world.target(2));
+        world.dialer.connected(&serves, &[silent], world.now);
+        world.now = world.now + T;
+        world.serve_and_break(2, T, IDLE);
+        assert_eq!(world.pass(IDLE), [3, 1, 2]);
+        let failures = world.dialer.addresses().lock().failures(None);
+        assert!(failures.iter().all(|failure| failure.reason == "refused"), "{failures:?}");
+    }
+}
+
+/// All servers restart, one by one. Addresses that have never served do not come first then.
+#[test]
+fn a_server_that_was_lost_has_not_failed_in_the_next_outage() {
+    let mut first = BTreeSet::new();
+    for _ in 0..50 {
+        let mut world = World::new("10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4");
+        [1, 2, 3].iter().for_each(|n| world.serve_and_break(*n, T, IDLE));
+        first.extend(world.dials(IDLE));
+    }
+    assert_eq!(first.into_iter().collect::<Vec<_>>(), [1, 2, 4]);
 }
 
 #[test]
@@ -375,7 +402,8 @@ fn a_name_that_is_gone_takes_its_addresses_with_it_and_a_failed_look_up_leaves_t
     world.answer_for("a", Ok(&[1]));
     world.answer_for("b", Ok(&[2]));
     world.now = world.now + MS;
-    world.dialer.connection_lost(T, IDLE, world.now);
+    let target = world.target(1);
+    world.dialer.connection_lost(&target, T, IDLE, world.now);
     assert_eq!(world.look_ups(), ["a", "b"]);
     world.answer_for("a", Err(ErrorKind::NotFound));
     world.answer_for("b", Err(ErrorKind::TimedOut));
