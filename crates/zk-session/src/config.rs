@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::connect_string::ConnectString;
+use crate::connect_string::{ConnectString, without_login};
 use crate::error::{Error, Result};
 use crate::retry::RetryPolicy;
 use crate::sasl::Sasl;
@@ -281,12 +281,12 @@ impl From<String> for Config {
     }
 }
 
-/// Credentials are not shown.
+/// Credentials are not shown, even where they do not belong: in the connect string.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let schemes: Vec<&String> = self.auth.iter().map(|(scheme, _)| scheme).collect();
         f.debug_struct("Config")
-            .field("connect_string", &self.connect_string)
+            .field("connect_string", &without_login(&self.connect_string))
             .field("session_timeout", &self.session_timeout)
             .field("connect_timeout", &self.connect_timeout)
             .field("auth", &schemes)

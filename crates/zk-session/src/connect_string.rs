@@ -2,6 +2,7 @@
 //! paths are.
 
 use crate::error::{Error, Result};
+use std::borrow::Cow;
 use std::fmt;
 use std::net::Ipv6Addr;
 use zk_wire::path;
@@ -54,6 +55,12 @@ impl ConnectString {
     }
 }
 
+/// What is said of a connect string with an '@' among its hosts. It may have a password, so that
+/// no text before an '@' is ever shown.
+const NO_LOGIN: &str = "it has an '@', and a connect string has no place for a user and a \
+    password; name only the servers, and give the session credentials with auth() or a login by \
+    SASL";
+
 fn parse(text: &str) -> Result<ConnectString, String> {
     if text.len() > MAX_BYTES {
         return Err(format!("it is longer than {MAX_BYTES} bytes"));
@@ -63,22 +70,33 @@ fn parse(text: &str) -> Result<ConnectString, String> {
         return Err("it names no host".to_owned());
     }
     if list.ends_with(':') && chroot.starts_with("//") {
-        return Err(format!("{} is no URL: leave the scheme out", quoted(text)));
+        return Err("it begins as a URL does; leave out the scheme and its \"//\"".to_owned());
     }
-    let chroot = read_chroot(chroot)?;
+    // A '/' in a password begins a chroot: "user:pa/ss@zk1:2181". A chroot may have an '@', but
+    // hardly one before a port.
+    let after = chroot.rsplit_once('@').map(|(_, after)| after);
+    if list.contains('@') || after.is_some_and(|after| after.contains(':')) {
+        return Err(NO_LOGIN.to_owned());
+    }
     let mut hosts: Vec<Host> = Vec::new();
-    for (i, item) in list.split(',').enumerate() {
+    for (i, item) in list.split(',').map(str::trim).enumerate() {
         if i == MAX_HOSTS {
             return Err(format!("it names more than {MAX_HOSTS} hosts"));
         }
-        let host = read_host(item.trim())?;
+        if item.is_empty() {
+            return Err("a host is empty (two commas in a row, or one at an end)".to_owned());
+        }
+        let host = read_host(item).map_err(|why| match after {
+            None => format!("host {}: {why}", quoted(item)),
+            Some(_) => format!("one of its hosts: {why}; or {NO_LOGIN}"),
+        })?;
         // A host that is given twice is kept once, or it would be dialled twice as often as the
         // others. Case does not matter in DNS names.
         if !hosts.iter().any(|h| h.port == host.port && h.name.eq_ignore_ascii_case(&host.name)) {
             hosts.push(host);
         }
     }
-    Ok(ConnectString { hosts, chroot })
+    Ok(ConnectString { hosts, chroot: read_chroot(chroot)? })
 }
 
 fn read_chroot(chroot: &str) -> Result<String, String> {
@@ -100,23 +118,19 @@ fn read_chroot(chroot: &str) -> Result<String, String> {
     Ok(chroot.to_owned())
 }
 
-fn read_host(item: &str) -> Result<Host, String> {
-    if item.is_empty() {
-        return Err("a host is empty (two commas in a row, or one at an end)".to_owned());
+fn read_host(item: &str) -> Result<Host, &'static str> {
+    let has_several = item.matches(':').count() > 1 && item.contains(char::is_whitespace);
+    if item.contains(';') || has_several {
+        return Err("hosts are separated by commas");
     }
     let (name, port) = match item.strip_prefix('[') {
         Some(rest) => {
-            let (address, after) = rest
-                .split_once(']')
-                .ok_or_else(|| format!("host {}: '[' has no ']'", quoted(item)))?;
-            let name = read_ipv6(address)
-                .ok_or_else(|| format!("host {}: no IPv6 address in the brackets", quoted(item)))?;
+            let (address, after) = rest.split_once(']').ok_or("'[' has no ']'")?;
+            let name = read_ipv6(address).ok_or("no IPv6 address in the brackets")?;
             let port = match after.strip_prefix(':') {
                 Some(port) => Some(port),
                 None if after.is_empty() => None,
-                None => {
-                    return Err(format!("host {}: ']' must end it or precede ':'", quoted(item)));
-                }
+                None => return Err("']' must end it or precede ':'"),
             };
             (name, port)
         }
@@ -126,18 +140,16 @@ fn read_host(item: &str) -> Result<Host, String> {
                 None => (item, None),
             };
             if port.is_some_and(|port| port.contains(':')) {
-                return Err(format!(
-                    "host {}: more than one ':'; an IPv6 address goes in brackets, like [::1]:2181",
-                    quoted(item)
-                ));
+                return Err(
+                    "more than one ':'; an IPv6 address goes in brackets, like [::1]:2181",
+                );
             }
-            (read_name(name).map_err(|e| format!("host {}: {e}", quoted(item)))?, port)
+            (read_name(name)?, port)
         }
     };
     let port = match port {
         None => DEFAULT_PORT,
-        Some(port) => read_port(port)
-            .ok_or_else(|| format!("host {}: the port must be 1 to 65535", quoted(item)))?,
+        Some(port) => read_port(port).ok_or("the port must be 1 to 65535")?,
     };
     Ok(Host { name, port })
 }
@@ -177,9 +189,18 @@ fn read_port(text: &str) -> Option<u16> {
     (port != 0).then_some(port)
 }
 
+/// The text without what stands before its last '@': that may be a password.
+pub(crate) fn without_login(text: &str) -> Cow<'_, str> {
+    match text.rfind('@') {
+        None => Cow::Borrowed(text),
+        Some(at) => Cow::Owned(format!("***{}", text.get(at..).unwrap_or_default())),
+    }
+}
+
 /// The caller's text for an error message: escaped, and cut if it is long.
 fn quoted(text: &str) -> String {
     const SHOWN: usize = 64;
+    let text = without_login(text);
     match text.char_indices().nth(SHOWN) {
         None => format!("{text:?}"),
         Some((end, _)) => format!("{:?}...", &text[..end]),
@@ -270,9 +291,13 @@ mod tests {
             ("::1]", "brackets"),
             ("a b", "letters"),
             ("a b:1", "letters"),
-            ("zk://h", "scheme"),
-            ("u@h", "letters"),
-            ("zk;h", "letters"),
+            ("zk://h", "leave out the scheme"),
+            ("a:1,zk://h", "leave out the scheme"),
+            ("u@h", "no place for a user"),
+            ("zk;h", "separated by commas"),
+            ("a:1;b:2", "separated by commas"),
+            ("[::1]:1;[::2]:2", "separated by commas"),
+            ("a:1 b:2", "separated by commas"),
             ("zü:1", "letters"),
             ("a\0", "letters"),
             ("a/app/", "end with '/'"),
@@ -286,6 +311,41 @@ mod tests {
             let reason = refusal(text);
             assert!(reason.contains(word), "{text:?}: {reason}");
         }
+    }
+
+    #[test]
+    fn nothing_before_an_at_sign_is_ever_shown() {
+        for (text, word) in [
+            ("user:secret@h:2181", "no place for a user"),
+            ("h1,user:secret@h", "no place for a user"),
+            ("user:sec@ret@h", "no place for a user"),
+            ("user:secret/s3@h:2181", "no place for a user"),
+            ("user:secret/s3@h", "the port must be"),
+            ("user;secret/s3@h", "separated by commas"),
+            ("user:secret/s3//@h", "the port must be"),
+            ("secret/s3//@h", "empty node"),
+            ("secret/s3,s4@h", "comma"),
+            ("zk://user:secret@h", "leave out the scheme"),
+            ("user:secret/@h:2181,h2", "no place for a user"),
+            ("user:secret@h/app", "no place for a user"),
+            ("user:secret@\0", "no place for a user"),
+        ] {
+            let reason = refusal(text);
+            assert!(reason.contains(word), "{text:?}: {reason}");
+            for part in ["user:", "secret", "s3", "sec@"] {
+                assert!(!reason.contains(part), "{text:?}: {reason}");
+            }
+            let shown = format!("{:?}", crate::Config::new(text));
+            assert!(!shown.contains("sec") && !shown.contains("s3"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_chroot_may_have_an_at_sign() {
+        assert_eq!(chroot("a:1,b/app@eu/x"), "/app@eu/x");
+        let shown = format!("{:?}", crate::Config::new("a:1,b/app@eu/x"));
+        assert!(shown.contains("\"***@eu/x\""), "{shown}");
+        assert!(refusal("a:0/app@eu").contains("the port must be 1 to 65535"));
     }
 
     #[test]
