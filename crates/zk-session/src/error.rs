@@ -141,6 +141,10 @@ pub enum Error {
     },
 }
 
+/// Creates of nodes that not all servers have. The advice on a refusal depends on the operation.
+pub(crate) const CREATE_TTL: &str = "create with a time to live";
+pub(crate) const CREATE_CONTAINER: &str = "create a container";
+
 /// The operation that gives a held node back, and that a caller cannot repeat.
 pub(crate) const RELEASE: &str = "release";
 
@@ -237,7 +241,7 @@ impl Error {
     /// | [`Cancelled`](Self::Cancelled) | no | stop: the program has cancelled the wait |
     /// | [`Closed`](Self::Closed) | no | connect a new session |
     /// | [`Forked`](Self::Forked) | no | connect a session in this process |
-    /// | [`Server`](Self::Server) | for the codes `OperationTimeout`, `ThrottledOp`, `NotReadOnly` | try again after a pause; otherwise look at the code |
+    /// | [`Server`](Self::Server) | for the codes `OperationTimeout`, `RequestTimeout`, `ThrottledOp`, `NotReadOnly`, `NewConfigNoQuorum`, `ReconfigInProgress` | try again after a pause; otherwise look at the code |
     pub fn is_transient(&self) -> bool {
         match self {
             Error::Unavailable { op, .. } => ![RELEASE, CLOSE].contains(op),
@@ -261,9 +265,16 @@ impl Error {
 }
 
 /// With these codes a server says that it cannot do the request now: it is too slow, it has too
-/// much to do, or it has lost the other servers.
+/// much to do, it has lost the other servers, or the ensemble is being changed.
 #[doc(hidden)]
-pub const TRANSIENT_CODES: [&str; 3] = ["OperationTimeout", "ThrottledOp", "NotReadOnly"];
+pub const TRANSIENT_CODES: [&str; 6] = [
+    "OperationTimeout",
+    "RequestTimeout",
+    "ThrottledOp",
+    "NotReadOnly",
+    "NewConfigNoQuorum",
+    "ReconfigInProgress",
+];
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -441,10 +452,19 @@ impl fmt::Display for Error {
                 "{op} {path}: the server answered {code}: the ACL is empty, or has an entry of an unknown scheme, \
                  or of the scheme auth without credentials; check auth() and the ACL"
             ),
-            Error::Server { op, path, code } if code == "Unimplemented" => write!(
+            Error::Server { op, path, code } if code == "Unimplemented" => {
+                let advice = match *op {
+                    CREATE_TTL => {
+                        "it is too old for nodes with a time to live, or does not allow them; set zookeeper.extendedTypesEnabled=true on all servers"
+                    }
+                    CREATE_CONTAINER => "it is too old for containers; make a persistent node",
+                    _ => "it is too old; this library needs ZooKeeper 3.5 or later",
+                };
+                write!(f, "{op} {path}: the server answered {code}: {advice}")
+            }
+            Error::Server { op, path, code } if code == "EphemeralOnLocalSession" => write!(
                 f,
-                "{op} {path}: the server answered {code}: it is too old for this, or is not set up for it (nodes with a \
-                 time to live need zookeeper.extendedTypesEnabled=true)"
+                "{op} {path}: the server answered {code}: its sessions are local, and a local session makes no nodes that end with it; set localSessionsEnabled=false on all servers"
             ),
             Error::Server { op, path, code } if self.is_transient() => {
                 write!(
@@ -497,6 +517,7 @@ mod tests {
             server("NotReadOnly"),
             server("InvalidACL"),
             server("Unimplemented"),
+            server("EphemeralOnLocalSession"),
             server(ANSWER_TOO_LONG),
         ]
     }
@@ -545,6 +566,19 @@ mod tests {
             said(Cause::Outage(vec![host])),
             "read /l: ZooKeeper unavailable, there is no connection (h:2181: refused); try again later"
         );
+    }
+
+    #[test]
+    fn what_a_server_does_not_know_is_told_by_operation() {
+        let said = |op| {
+            Error::Server { op, path: "/n".into(), code: "Unimplemented".into() }.to_string()
+        };
+        for op in ["create", "lock", CREATE_CONTAINER] {
+            assert!(!said(op).contains("time to live"), "{}", said(op));
+        }
+        assert!(said("lock").contains("needs ZooKeeper 3.5 or later"), "{}", said("lock"));
+        assert!(said(CREATE_CONTAINER).contains("containers"), "{}", said(CREATE_CONTAINER));
+        assert!(said(CREATE_TTL).contains("extendedTypesEnabled=true"), "{}", said(CREATE_TTL));
     }
 
     #[test]

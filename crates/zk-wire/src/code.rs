@@ -91,6 +91,8 @@ pub mod err {
             UNIMPLEMENTED => "Unimplemented",
             -7 => "OperationTimeout",
             BAD_ARGUMENTS => "BadArguments",
+            -13 => "NewConfigNoQuorum",
+            -14 => "ReconfigInProgress",
             UNKNOWN_SESSION => "UnknownSession",
             NO_NODE => "NoNode",
             NO_AUTH => "NoAuth",
@@ -103,6 +105,10 @@ pub mod err {
             AUTH_FAILED => "AuthFailed",
             SESSION_MOVED => "SessionMoved",
             -119 => "NotReadOnly",
+            -120 => "EphemeralOnLocalSession",
+            NO_WATCHER => "NoWatcher",
+            -122 => "RequestTimeout",
+            RECONFIG_DISABLED => "ReconfigDisabled",
             REQUIRES_AUTH => "SessionClosedRequireSaslAuth",
             -125 => "QuotaExceeded",
             -127 => "ThrottledOp",
@@ -145,4 +151,26 @@ pub mod event {
     pub const DATA_CHANGED: i32 = 3;
     pub const CHILDREN_CHANGED: i32 = 4;
     pub const SYNC_CONNECTED: i32 = 3;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::err;
+
+    /// The codes of ZooKeeper's `KeeperException.Code` that a server may send.
+    #[test]
+    fn each_code_of_an_error_has_a_name() {
+        let codes = (-9..=-1).chain(-14..=-12).chain(-108..=-101);
+        let codes = codes.chain(-116..=-110).chain(-125..=-118).chain([-127]);
+        // These numbers, and the client's own InvalidCallback, are not used.
+        let unused = [-9, -104, -105, -106, -107, -113, -116];
+        for code in codes.filter(|code| !unused.contains(code)) {
+            assert_ne!(err::name(code), code.to_string());
+        }
+        assert_eq!(err::name(-13), "NewConfigNoQuorum");
+        assert_eq!(err::name(-14), "ReconfigInProgress");
+        assert_eq!(err::name(-120), "EphemeralOnLocalSession");
+        assert_eq!(err::name(-122), "RequestTimeout");
+        assert_eq!(err::name(-126), "-126");
+    }
 }

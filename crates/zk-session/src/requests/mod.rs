@@ -10,7 +10,7 @@ pub(crate) mod wait;
 pub use self::multi::{Op, OpOutcome};
 use crate::acl::{Acl, AclEntry};
 use crate::cancel::CancelToken;
-use crate::error::{Error, Result};
+use crate::error::{CREATE_CONTAINER, CREATE_TTL, Error, Result};
 #[doc(hidden)]
 pub use crate::machine::codec::error;
 use crate::machine::codec::{CreateMode, Node, Operation, Reply};
@@ -35,6 +35,15 @@ const SYNC: &str = "sync";
 /// The longest request that a server accepts by default (`jute.maxbuffer`). A server cuts the
 /// connection at a longer one, and all that the session does would suffer.
 const LONGEST: usize = 0xf_ffff;
+
+/// The name of a create in errors.
+fn create_of(mode: CreateMode) -> &'static str {
+    match mode {
+        CreateMode::Ttl(_) | CreateMode::SequentialTtl(_) => CREATE_TTL,
+        CreateMode::Container => CREATE_CONTAINER,
+        _ => CREATE,
+    }
+}
 
 impl Session {
     /// The requests of this session: it is a client of ZooKeeper. See [`Requests`] for an example.
@@ -190,9 +199,10 @@ impl Requests {
     pub fn create(&self, path: &str, data: &[u8], mode: CreateMode, acl: &Acl) -> Result<Created> {
         let full = self.to_create(path, mode)?;
         let create = Operation::Create { path: &full, data, acl, mode };
-        match self.write(CREATE, path, create)? {
+        let op = create_of(mode);
+        match self.write(op, path, create)? {
             Reply::Created(full, stat) => Ok(Created { path: self.shown(&full), stat }),
-            other => Err(wait::unexpected(CREATE, path, &other)),
+            other => Err(wait::unexpected(op, path, &other)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Several writes that the server does together, or not at all.
 
-use super::{CHECK, CREATE, DELETE, MULTI, Requests, WRITE, wait};
+use super::{CHECK, DELETE, MULTI, Requests, WRITE, create_of, wait};
 use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::machine::codec::{CallError, CreateMode, Operation, Reply};
@@ -167,7 +167,7 @@ impl Op<'_> {
     /// Its name in errors.
     fn name(&self) -> &'static str {
         match self {
-            Op::Create { .. } => CREATE,
+            Op::Create { mode, .. } => create_of(*mode),
             Op::Delete { .. } => DELETE,
             Op::Set { .. } => WRITE,
             Op::Check { .. } => CHECK,
