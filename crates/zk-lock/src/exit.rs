@@ -110,13 +110,14 @@ impl From<Error> for Failure {
 }
 
 /// The library's advice names what a program calls; these are the options that do the same.
-const OPTIONS: [(&str, &str); 9] = [
+const OPTIONS: [(&str, &str); 10] = [
     ("TlsConfig::client_certificate()", "--tls-cert and --tls-key"),
     ("connect with the builder's tls()", "connect with --tls-ca"),
     ("(the builder's tls())", "(--tls-ca)"),
     ("given to auth()", "given with --auth"),
     ("give auth() credentials", "give --auth credentials"),
     ("check auth()", "check --auth"),
+    ("with auth() or a login by SASL", "with --auth or --sasl"),
     ("(Gssapi::server_host)", "(--sasl-server-host)"),
     ("give the session a login by SASL, or credentials", "give --sasl, or --auth with credentials"),
     ("give the session credentials of a scheme", "give --auth with credentials of a scheme"),

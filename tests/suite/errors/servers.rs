@@ -5,11 +5,12 @@ use super::{
 };
 use crate::session::long_answers::swell;
 use crate::support::{
-    Proxy,
+    Proxy, Stub,
     embedded::{raw, start},
     raw::EPHEMERAL,
     scenarios,
     scene::{SOON, config, session, session_of, until_state},
+    stub::Then,
 };
 use std::{thread, time::Duration};
 use zk_mutex::{
@@ -35,6 +36,12 @@ fn servers_out_of_reach_print_what_the_page_says() {
     let mut hidden = hosts(&error);
     hidden.push((format!("{:.1} s", waited.as_secs_f64()), "N s"));
     failures.add(&error, &all(&hidden));
+    // As a server does with too many connections from this address.
+    let stub = Stub::start("", Then::Close);
+    let error = failed(ZkSession::connect(config(stub.connect_string()).connect_timeout(A_WHILE)));
+    let Error::Connect { waited, .. } = &error else { panic!("{error:?}") };
+    let (waited, host) = (format!("{:.1} s", waited.as_secs_f64()), stub.connect_string());
+    failures.add(&error, &[(&waited, "N s"), (&host, "HOST")]);
     let refused = config(&at).auth("nonsense", "orders:secret").connect_timeout(SOON);
     failures.add(&failed(ZkSession::connect(refused)), &[("nonsense", "SCHEME")]);
     failures.check();
@@ -144,26 +151,37 @@ fn each_answer_of_a_server_that_is_no_use_prints_what_the_page_says() {
     let nobody = ZkMutex::builder(&session, "/nobodys").acl(Acl::Custom(Vec::new()));
     failures.add(&failed(nobody.build().unwrap().lock()), &[("/nobodys", LOCK)]);
 
-    // A server that has too much to do refuses both requests of a flight.
+    // A server refuses both requests of a flight: it has too much to do, it lost the others while it
+    // waited, it is too old, or its sessions are local.
     let proxy = Proxy::start(at.parse().unwrap());
-    let throttled = session_of(&proxy.connect_string(), Duration::from_secs(60));
-    let lock = ZkMutex::new(&throttled, LOCK).unwrap();
-    lock.lock().unwrap().unlock().unwrap(); // makes the parents
-    let held = server.hold_requests(Op::Create.on("-lock-"));
-    let error = thread::scope(|scope| {
-        let call = scope.spawn(|| failed(lock.lock()));
-        assert!(held.wait(SOON));
-        // The server notes a request when it serves it, so the last one is that before the create.
-        let session = throttled.status().session_id.unwrap();
-        let served = server.requests().into_iter().filter(|request| request.session == session);
-        let last = served.map(|request| request.xid).max().expect("the requests before");
-        for xid in [last + 1, last + 2] {
-            proxy.inject(&ReplyHeader { xid, zxid: 0, err: -127 }.frame(&[]));
-        }
-        call.join().unwrap()
-    });
-    failures.add(&error, &[("ThrottledOp", "CODE")]);
-    drop(held);
+    let through = session_of(&proxy.connect_string(), Duration::from_secs(60));
+    let lock = ZkMutex::new(&through, LOCK).unwrap();
+    for (code, name) in [
+        (-127, "ThrottledOp"),
+        (-122, "RequestTimeout"),
+        (-6, "Unimplemented"),
+        (-120, "EphemeralOnLocalSession"),
+    ] {
+        lock.lock().unwrap().unlock().unwrap(); // makes the parents
+        let held = server.hold_requests(Op::Create.on("-lock-"));
+        let error = thread::scope(|scope| {
+            let call = scope.spawn(|| failed(lock.lock()));
+            assert!(held.wait(SOON));
+            // The server notes a request when it serves it, so the last one is that before the
+            // create.
+            let session = through.status().session_id.unwrap();
+            let served = server.requests().into_iter().filter(|request| request.session == session);
+            let last = served.map(|request| request.xid).max().expect("the requests before");
+            for xid in [last + 1, last + 2] {
+                proxy.inject(&ReplyHeader { xid, zxid: 0, err: code }.frame(&[]));
+            }
+            call.join().unwrap()
+        });
+        assert!(matches!(&error, Error::Server { code, .. } if code == name), "{error:?}");
+        let word = if error.is_transient() { "CODE" } else { name };
+        failures.add(&error, &[(name, word)]);
+        drop(held);
+    }
 
     // The number behind the name has eleven digits.
     let wide = TestServer::builder().brand(Brand::WideNumbers).start().unwrap();

@@ -36,7 +36,10 @@ fn paths_and_settings_that_cannot_work_print_what_the_page_says() {
     failures.add(&error, &[(&format!("{LOCK:?}"), "PATH"), (rule, "RULE")]);
 
     // Settings of a session.
-    for text in ["", "zk1:0", "http://zk1", "zk1/app,zk2/app", "zk1,,zk2"] {
+    for text in ["zk1;zk2", "zk://zk1/app", "orders:secret@zk1:2181", "orders:sec/ret@zk1:2181"] {
+        failures.add(&refused(config(text)), &[]);
+    }
+    for text in ["", "zk1:0", "zk1/app,zk2/app", "zk1,,zk2"] {
         let error = refused(config(text));
         let Error::InvalidConfig { reason, .. } = &error else { panic!("{error:?}") };
         failures.add(&error, &[(reason, "REASON")]);

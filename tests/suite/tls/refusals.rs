@@ -121,7 +121,7 @@ fn a_server_that_has_lost_its_data_is_not_taken_for_one_that_refuses_us() {
     stage.server.wipe();
     let error = until("the server refuses the session", JAVA * 2, || {
         let error = mutex.lock().unwrap_err().to_string();
-        error.contains("right behind our connect request").then_some(error)
+        error.contains("right after our connect request").then_some(error)
     });
     assert_says(&error, &["did it lose its data"]);
     assert!(!error.contains("certificate"), "{error}");

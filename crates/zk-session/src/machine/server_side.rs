@@ -9,6 +9,10 @@ use super::*;
 /// With this begins the answer of a TLS server to bytes that are not TLS.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
+/// A reason for which a server closes a connection without a word.
+const TOO_MANY: &str = "has it too many connections from this address (maxClientCnxns; then its \
+    log says \"Too many connections\")";
+
 impl Machine {
     pub(crate) fn connected(&mut self, dialled: Dialled, now: BootTime) {
         if self.is_over() {
@@ -273,16 +277,17 @@ impl Machine {
 
     /// Why the server closed the connection, as far as that can be known; `end` says how it did. A
     /// server that has no quorum, or that has seen less than the session, closes the connection in
-    /// the place of an answer to the connect request.
+    /// the place of an answer to the connect request. One with too many connections from this
+    /// address closes each further one, which looks the same.
     pub(crate) fn why_closed(&self, end: String) -> String {
         let zxid = self.zxid;
         match self.phase {
             Phase::Handshake(_) if self.session.is_some() => format!(
-                "{end} right behind our connect request: did it lose its data, or has it no quorum? (our session has seen zxid 0x{zxid:x}, and a server that has seen less refuses it)"
+                "{end} right after our connect request: did it lose its data, has it no quorum, or {TOO_MANY}? (our session has seen zxid 0x{zxid:x}, and a server that has seen less refuses it)"
             ),
             Phase::Handshake(_) => {
                 format!(
-                    "{end} right behind our connect request: has it no quorum, or does it want TLS on this port (the builder's tls())?"
+                    "{end} right after our connect request: has it no quorum, {TOO_MANY}, or does it want TLS on this port (the builder's tls())?"
                 )
             }
             Phase::Sasl(..) => match &self.config.sasl {
