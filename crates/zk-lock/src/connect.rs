@@ -4,6 +4,7 @@ use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use zk_mutex::TlsConfig;
+use zk_mutex::zk_session::unstable::check_connect_string;
 use zk_mutex::{Config, ZkSession};
 
 #[cfg(feature = "tls")]
@@ -19,6 +20,8 @@ pub fn config(common: &Common, session: Duration) -> Result<Config, Failure> {
              ZK_CONNECT, or connect = \"zk1:2181,zk2:2181\" in zk-lock.toml",
         ));
     };
+    // Nothing else shows a part of the text: it may have a password, where none belongs.
+    check_connect_string(connect)?;
     let mut config =
         Config::new(connect).session_timeout(session).connect_timeout(common.connect_timeout);
     #[cfg(feature = "tls")]

@@ -13,6 +13,12 @@ pub use crate::generation::Generation;
 pub use crate::process::{PerProcess, Process};
 pub use crate::raw::RawNews;
 
+/// Whether a session can be connected with this connect string; nothing is sent, and no name is
+/// looked up.
+pub fn check_connect_string(text: &str) -> crate::Result<()> {
+    crate::connect_string::ConnectString::parse(text).map(drop)
+}
+
 // ---- requests and their answers ----
 pub use crate::error::{ANSWER_TOO_LONG, At, CLOSE, TRANSIENT_CODES};
 pub use crate::generation::{Listed, create_contender};

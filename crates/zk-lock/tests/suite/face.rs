@@ -258,6 +258,49 @@ fn credentials_may_be_named_in_a_variable_and_are_never_shown() {
 }
 
 #[test]
+fn a_password_in_a_connect_string_is_never_shown() {
+    let notes = Notes::new();
+    let path = notes.path("zk-lock.toml").display().to_string();
+    for connect in [
+        "carol:secret@zk1:2181",
+        "zk://carol:secret@zk1:2181/app",
+        "zk1:2181,carol:secret@zk2",
+        "carol:secret/secret@zk1:2181",
+        "carol:secret/secret@zk1",
+        "carol;secret@zk1",
+    ] {
+        let mut all: Vec<Ended> = Vec::new();
+        for command in [
+            &["-vv", "run", LOCK, "--", "true"][..],
+            &["-vv", "--json", "run", LOCK, "--", "true"],
+            &["-vv", "doctor"],
+            &["-vv", "--json", "doctor"],
+            &["-vv", "show", LOCK],
+            &["-vv", "ls"],
+            &["-vv", "wait", LOCK],
+            &["-vv", "export", "--listen", "127.0.0.1:0"],
+        ] {
+            let given = [&["--connect", connect], command].concat();
+            all.push(without_servers(&[], &given));
+            all.push(without_servers(&[("ZK_CONNECT", connect)], command));
+            fs::write(&path, format!("connect = '{connect}'")).expect("a file");
+            all.push(without_servers(&[], &[&["--config", &path], command].concat()));
+        }
+        fs::write(&path, format!("connect = {connect}")).expect("a file"); // without the quotes
+        all.push(without_servers(&[], &["--config", &path, "ls"]));
+        for ended in all {
+            let shown = format!("{}{}", ended.out, ended.err);
+            assert_eq!(ended.code, 64, "{connect}: {ended:?}");
+            assert!(!shown.contains("secret") && !shown.contains("carol"), "{connect}: {shown}");
+        }
+    }
+    let commas = without_servers(&[], &["--connect", "zk1:2181;zk2:2181", "ls"]);
+    assert_ended(&commas, 64, "--connect: host \"zk1:2181;zk2:2181\": hosts are separated by commas");
+    let login = without_servers(&[], &["--connect", "carol:secret@zk1", "ls"]);
+    assert_ended(&login, 64, "give the session credentials with --auth or --sasl");
+}
+
+#[test]
 fn schemes_that_the_servers_do_not_know_give_one_line() {
     let server = server();
     let with = |scheme: &str| {
