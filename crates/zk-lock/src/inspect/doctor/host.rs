@@ -66,7 +66,7 @@ pub fn judge(before: &Clocks, after: &Clocks, findings: &mut Findings) {
             Level::Warning,
             format!("this host's clock jumped {} {way} during the check", show(jumped)),
             "locks do not depend on it, but ages, logs and certificates do: one NTP client should \
-             set it, and slew it instead of stepping it",
+             set it, and step it at its own start only (chrony: makestep 1 3 and maxslewrate 1000)",
         );
     }
 }
