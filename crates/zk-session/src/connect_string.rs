@@ -140,9 +140,7 @@ fn read_host(item: &str) -> Result<Host, &'static str> {
                 None => (item, None),
             };
             if port.is_some_and(|port| port.contains(':')) {
-                return Err(
-                    "more than one ':'; an IPv6 address goes in brackets, like [::1]:2181",
-                );
+                return Err("more than one ':'; an IPv6 address goes in brackets, like [::1]:2181");
             }
             (read_name(name)?, port)
         }

@@ -570,9 +570,8 @@ mod tests {
 
     #[test]
     fn what_a_server_does_not_know_is_told_by_operation() {
-        let said = |op| {
-            Error::Server { op, path: "/n".into(), code: "Unimplemented".into() }.to_string()
-        };
+        let said =
+            |op| Error::Server { op, path: "/n".into(), code: "Unimplemented".into() }.to_string();
         for op in ["create", "lock", CREATE_CONTAINER] {
             assert!(!said(op).contains("time to live"), "{}", said(op));
         }

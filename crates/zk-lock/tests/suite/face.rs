@@ -295,7 +295,11 @@ fn a_password_in_a_connect_string_is_never_shown() {
         }
     }
     let commas = without_servers(&[], &["--connect", "zk1:2181;zk2:2181", "ls"]);
-    assert_ended(&commas, 64, "--connect: host \"zk1:2181;zk2:2181\": hosts are separated by commas");
+    assert_ended(
+        &commas,
+        64,
+        "--connect: host \"zk1:2181;zk2:2181\": hosts are separated by commas",
+    );
     let login = without_servers(&[], &["--connect", "carol:secret@zk1", "ls"]);
     assert_ended(&login, 64, "give the session credentials with --auth or --sasl");
 }
