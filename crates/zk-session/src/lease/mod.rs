@@ -3,7 +3,8 @@
 //!
 //! The leader alone expires sessions, T after it last heard of them. `heard` works out a time at or
 //! after which the leader has heard of us. The lease ends 11/12 T after that time. The last T/12
-//! covers the error of our clock and a pause of the leader, which together must stay below T/12.
+//! covers what our clock and the leader's gain on each other, and a pause of the leader: together
+//! they must stay below T/12.
 //! When the lease ends, its nodes are lost for good: a proof that comes after the end does not
 //! bring them back.
 //!

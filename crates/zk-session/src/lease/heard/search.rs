@@ -15,6 +15,9 @@
 //! T, and the error of the client's clock over T and a pause of the leader, together, are shorter
 //! than T/12. Only between the time when a leader takes a session for expired and the time when it
 //! proposes to close it, any time may pass.
+//!
+//! A learner may lose a touch: the request is answered, and no answer to a ping lists it. The model
+//! loses any touches for the rules that say so, but no two of a session one after the other.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -102,9 +105,19 @@ enum Rule {
     /// As ours for learners, but the zxid need only be above those that were seen when the `sync`
     /// was sent, and not above that of its answer.
     AboveSent,
+    /// Ours, where a learner may lose a touch.
+    LosesTouch,
+    /// As ours, but a request shows only the time of the request before it. Here too a learner may
+    /// lose a touch.
+    Pairs,
 }
 
 impl Rule {
+    /// Whether learners lose touches.
+    fn loses(self) -> bool {
+        matches!(self, Rule::LosesTouch | Rule::Pairs)
+    }
+
     /// Whether the rule is for clients that are never connected to a leader.
     fn is_for_learners(self) -> bool {
         use Rule::{AboveRead, AboveSent, OnlyLearners, SameZxid, SyncCommits, WithoutThird};
@@ -183,6 +196,11 @@ impl Judge {
             self.heard.answer(stamp, answer, if is_blind { i64::MAX } else { zxid }, at(now));
         if is_blind {
             self.heard.zxid = seen.max(zxid);
+        }
+        let before = self.answered.last().map(|(sent, _)| at(*sent));
+        let noted = self.heard.answered.back_mut().filter(|noted| **noted == (stamp.sent, at(now)));
+        if let (Rule::Pairs, Some(noted), Some(before)) = (self.rule, noted, before) {
+            noted.0 = before;
         }
         match self.rule {
             Rule::WithoutThird => self.heard.heard = self.heard.heard.max(self.heard.relayed),
@@ -322,6 +340,9 @@ struct Model {
     /// For each learner: the timeout of the session, if the learner has heard the session since it
     /// last answered a ping.
     touched: [Option<u64>; SERVERS],
+    /// Which touches are lost, if any are, and whether the last one was.
+    loses: Option<Rng>,
+    has_lost: bool,
     /// The timeout that each server grants.
     grants: [u64; SERVERS],
     /// What each learner has applied.
@@ -459,6 +480,8 @@ impl Model {
             events: BinaryHeap::new(),
             all: Vec::new(),
             touched: [None; SERVERS],
+            loses: None,
+            has_lost: false,
             grants,
             known: [100; SERVERS],
             closed: [0; SERVERS],
@@ -652,7 +675,11 @@ impl Model {
             }
             self.serve(leader, request);
         } else {
-            self.touched[server] = Some(granted);
+            let loses = self.loses.as_mut().is_some_and(|rng| rng.u8(..3) == 0);
+            self.has_lost = loses && !self.has_lost;
+            if !self.has_lost {
+                self.touched[server] = Some(granted);
+            }
             if op == Op::Ping {
                 self.reply(request, applied);
             } else {
@@ -778,6 +805,7 @@ impl Model {
 
     /// Whether the lease by this rule still lasts when a leader has expired the session.
     fn breaks(mut self, rule: Rule, knows_tick: bool) -> bool {
+        self.loses = rule.loses().then(|| self.rng.fork());
         let half_tick = if knows_tick { self.tick / 2 } else { T / 4 };
         let mut judge = Judge::new(rule, half_tick);
         // (If the first handshake is lost, there is no session to expire.)
@@ -810,6 +838,13 @@ fn no_history_is_found_in_which_the_leader_expires_the_session_before_the_lease_
     }
 }
 
+/// This is not our rule: it would cost a second request, or a lease that is shorter by the time
+/// between two requests.
+#[test]
+fn a_rule_that_counts_from_the_request_before_bears_the_loss_of_one_touch() {
+    assert_eq!(search(Rule::Pairs, 0, histories() / 3), None);
+}
+
 #[test]
 fn a_history_is_found_for_each_rule_that_leaves_something_out() {
     for (rule, from) in [
@@ -827,6 +862,7 @@ fn a_history_is_found_for_each_rule_that_leaves_something_out() {
         (Rule::SameZxid, 0),
         (Rule::AboveRead, 0),
         (Rule::AboveSent, 0),
+        (Rule::LosesTouch, 0),
         // Rare: a search from 0 takes minutes.
         (Rule::WithoutPauses, 950_000),
     ] {
