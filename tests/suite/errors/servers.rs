@@ -151,8 +151,8 @@ fn each_answer_of_a_server_that_is_no_use_prints_what_the_page_says() {
     let nobody = ZkMutex::builder(&session, "/nobodys").acl(Acl::Custom(Vec::new()));
     failures.add(&failed(nobody.build().unwrap().lock()), &[("/nobodys", LOCK)]);
 
-    // A server refuses both requests of a flight: it has too much to do, it lost the others while it
-    // waited, it is too old, or its sessions are local.
+    // A server refuses both requests of a flight: it has too much to do, the request took too long,
+    // it is too old, or its sessions are local.
     let proxy = Proxy::start(at.parse().unwrap());
     let through = session_of(&proxy.connect_string(), Duration::from_secs(60));
     let lock = ZkMutex::new(&through, LOCK).unwrap();

@@ -80,12 +80,11 @@
 //! # A touch may be lost
 //!
 //! Step 1 takes for granted that the learner lists each session that it has heard. ZooKeeper has a
-//! race there. A learner notes a session (it *touches* it) in a table, and each ping takes the table
-//! away (`LearnerSessionTracker.touchSession` and `snapshot`). A thread may read which table it is,
-//! be stopped while a ping takes that table and lists it, and only then write into it. Its request
-//! is answered, and the touch is lost. This can happen only to the first touch of a session after a
-//! ping, and only if the thread is stopped between those two instructions while a ping is answered.
-//! The leader itself has no such table.
+//! race there. A learner notes a session (it *touches* it) in a table, and each ping takes the
+//! table away (`LearnerSessionTracker.touchSession` and `snapshot`). A thread may read which table
+//! it is, be stopped while a ping takes that table and lists it, and only then write into it. Its
+//! request is answered, and the touch is lost. This can happen only to the first touch of a session
+//! after a ping. The leader itself has no such table.
 //!
 //! **The rule does not bear this in each history** (`Rule::LosesTouch`). The touch of step 1 is
 //! lost. Steps 2 and 3 follow, and the end of the session comes before the leader is told of their
@@ -102,8 +101,8 @@
 //!
 //! A rule that counts each answered request from the time at which the request *before* it was sent
 //! bears the loss of one touch, since a learner does the requests of a connection one after the
-//! other (`Rule::Pairs`). It would shorten the lease by the time between two requests, unless a ping
-//! is sent together with each `sync`.
+//! other (`Rule::Pairs`). It would shorten the lease by the time between two requests, unless the
+//! session sent a ping together with each `sync`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
