@@ -278,10 +278,11 @@ impl Servers {
         (inner.ensemble.clock(member, now()), inner.tick)
     }
 
-    /// Whether all members serve.
+    /// Whether all members serve, but for those that real servers would leave outside, too.
     pub fn all_serve(&self) -> bool {
         let inner = self.0.borrow();
-        (0..inner.members.len()).all(|member| inner.ensemble.is_serving(member))
+        let Inner { ensemble, members, .. } = &*inner;
+        (0..members.len()).all(|member| ensemble.is_serving(member) || ensemble.is_left_out(member))
     }
 
     /// The sessions that live at the leader; none without a leader.

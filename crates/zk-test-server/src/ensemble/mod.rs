@@ -372,6 +372,18 @@ impl Ensemble {
         self.members.get(member).is_some_and(|member| member.server.is_serving)
     }
 
+    /// Whether a member runs and cannot join the leader: it has accepted the epoch of a later leader
+    /// that no quorum followed. The real server refuses the leader then too (`Learner`), until the
+    /// others elect one again.
+    pub fn is_left_out(&self, member: usize) -> bool {
+        let is_newer = |leader: usize| {
+            self.members[member].server.accepted_epoch > self.members[leader].server.current_epoch
+        };
+        self.is_running(member)
+            && !self.is_serving(member)
+            && self.leader().is_some_and(is_newer)
+    }
+
     /// Whether a member serves clients under a leader that has been replaced, and does not know it
     /// yet.
     pub fn is_deposed(&self, member: usize) -> bool {
