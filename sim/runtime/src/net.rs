@@ -77,10 +77,43 @@ pub struct Connection {
     pub to: SocketAddr,
 }
 
+/// The resolver's answer for a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The name has these addresses.
+    Addresses(Vec<IpAddr>),
+    /// There is no such name.
+    NoSuchName,
+    /// The resolver cannot say it now.
+    Failure,
+}
+
+/// A step of a process on its way to a server.
+#[derive(Clone, Debug)]
+pub enum Dialling {
+    /// A look-up of this name has ended with this answer.
+    Answered(String, Answer),
+    /// A connection to this address begins.
+    Dialled(SocketAddr),
+}
+
+/// The way of the messages from one host to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Messages arrive, and no later than usual.
+    pub is_open: bool,
+    /// Since when nothing has changed on the way.
+    pub since: Duration,
+}
+
 #[derive(Default)]
 struct Link {
     delay: Option<(Duration, Duration)>,
+    /// The bytes of each connection that arrive in a second, if that is bounded.
+    rate: Option<u64>,
     flow: Flow,
+    /// When the delay, the rate or the flow was changed last.
+    changed: u64,
     /// The wires on which something has arrived while the link was frozen.
     held: VecDeque<Rc<Wire>>,
 }
@@ -96,20 +129,39 @@ struct Conn {
 }
 
 struct Name {
-    ips: Vec<IpAddr>,
+    answer: Answer,
     takes: Duration,
+    /// Since when look-ups take so long, and have addresses or not.
+    since: u64,
+    /// Since when the name has each of its addresses.
+    ips: BTreeMap<IpAddr, u64>,
+}
+
+/// A look-up that has not ended.
+struct Lookup {
+    process: ProcessId,
+    name: String,
+    since: u64,
 }
 
 pub(crate) struct Net {
     links: BTreeMap<(IpAddr, IpAddr), Link>,
     delay: (Duration, Duration),
     down: BTreeSet<IpAddr>,
-    listeners: BTreeMap<SocketAddr, Rc<RefCell<dyn Service>>>,
+    /// When each host was taken off the network, or connected again.
+    moved: BTreeMap<IpAddr, u64>,
+    listeners: BTreeMap<SocketAddr, (Rc<RefCell<dyn Service>>, u64)>,
     conns: BTreeMap<ConnId, Conn>,
     names: BTreeMap<String, Name>,
+    lookups: BTreeMap<u64, Lookup>,
+    next_lookup: u64,
+    /// When a look-up of the name by the process ended that had begun under other circumstances.
+    late_ends: BTreeMap<(ProcessId, String), u64>,
     next_conn: u64,
     /// Is called with the bytes at clients' ends.
     watcher: Option<Watcher>,
+    /// Is called with the steps of each process on its way to a server.
+    dial_watcher: Option<Rc<dyn Fn(ProcessId, Dialling)>>,
 }
 
 /// A function that is called with the connection, the end that has sent the bytes, and the bytes.
@@ -121,11 +173,16 @@ impl Default for Net {
             links: BTreeMap::new(),
             delay: (Duration::from_micros(50), Duration::from_micros(500)),
             down: BTreeSet::new(),
+            moved: BTreeMap::new(),
             listeners: BTreeMap::new(),
             conns: BTreeMap::new(),
             names: BTreeMap::new(),
+            lookups: BTreeMap::new(),
+            next_lookup: 0,
+            late_ends: BTreeMap::new(),
             next_conn: 1,
             watcher: None,
+            dial_watcher: None,
         }
     }
 }
@@ -140,6 +197,8 @@ pub struct Wire {
     to: IpAddr,
     on_the_way: RefCell<VecDeque<Delivery>>,
     last_arrival: Cell<u64>,
+    /// When all bytes so far are on the line, if its rate is bounded.
+    busy_until: Cell<u64>,
     is_broken: Cell<bool>,
 }
 
@@ -151,28 +210,40 @@ impl Wire {
             to,
             on_the_way: RefCell::default(),
             last_arrival: Cell::new(0),
+            busy_until: Cell::new(0),
             is_broken: Cell::new(false),
         })
     }
 
     /// Calls `arrives` after the link's delay, unless the message is lost.
     pub fn send(self: &Rc<Self>, arrives: impl FnOnce() + 'static) {
+        self.send_bytes(0, arrives);
+    }
+
+    /// The same for a message of so many bytes, which take their time where the link's rate is
+    /// bounded.
+    fn send_bytes(self: &Rc<Self>, bytes: usize, arrives: impl FnOnce() + 'static) {
         if self.is_broken.get() {
             return;
         }
         self.on_the_way.borrow_mut().push_back(Box::new(arrives));
         let wire = self.clone();
         core::with(|sim| {
-            let (least, most) = {
+            let ((least, most), rate) = {
                 let net = sim.net.borrow();
-                net.links
-                    .get(&(self.from, self.to))
-                    .and_then(|link| link.delay)
-                    .unwrap_or(net.delay)
+                let link = net.links.get(&(self.from, self.to));
+                let delay = link.and_then(|link| link.delay).unwrap_or(net.delay);
+                (delay, link.and_then(|link| link.rate))
             };
             let (least, most) = (nanos(least), nanos(most));
             let delay = sim.net_rng.borrow_mut().u64(least..=most.max(least));
-            let at = (sim.now.get() + delay).max(self.last_arrival.get() + 1);
+            let mut sent = sim.now.get();
+            if let Some(rate) = rate {
+                let takes = bytes as u64 * 1_000_000_000 / rate.max(1);
+                sent = sent.max(self.busy_until.get()) + takes;
+                self.busy_until.set(sent);
+            }
+            let at = (sent + delay).max(self.last_arrival.get() + 1);
             self.last_arrival.set(at);
             sim.call_at(at, move || wire.arrival());
         });
@@ -215,6 +286,9 @@ impl Wire {
     }
 }
 
+/// The bytes that a slow line carries at once.
+const PIECE: usize = 1_460;
+
 fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -229,6 +303,18 @@ pub fn watch_clients(told: impl Fn(&Connection, Side, &[u8]) + 'static) {
     with_net(|net| net.watcher = Some(Rc::new(told)));
 }
 
+/// Calls `told` in this run with each answer of a look-up and each begin of a connection. It must
+/// not act on the network.
+pub fn watch_dialling(told: impl Fn(ProcessId, Dialling) + 'static) {
+    with_net(|net| net.dial_watcher = Some(Rc::new(told)));
+}
+
+fn tell_dialling(process: ProcessId, step: Dialling) {
+    if let Some(told) = with_net(|net| net.dial_watcher.clone()) {
+        told(process, step);
+    }
+}
+
 /// Tells the watcher of bytes that this end has sent.
 fn tell(conn: ConnId, from: Side, bytes: &[u8]) {
     let told = with_net(|net| Some((net.watcher.clone()?, net.conns.get(&conn)?.about.clone())));
@@ -241,7 +327,8 @@ fn tell(conn: ConnId, from: Side, bytes: &[u8]) {
 
 /// Lets this service accept connections to the address.
 pub fn listen(at: SocketAddr, service: Rc<RefCell<dyn Service>>) {
-    with_net(|net| net.listeners.insert(at, service));
+    let now = core::with(|sim| sim.now.get());
+    with_net(|net| net.listeners.insert(at, (service, now)));
 }
 
 /// Refuses connections to the address from now on. Open connections stay.
@@ -257,20 +344,22 @@ pub fn send(conn: ConnId, bytes: Vec<u8>) {
     }) else {
         return;
     };
-    // Now and then a message arrives in two pieces.
+    // Now and then a message arrives in two pieces, and on a slow line in many.
     let cut = core::with(|sim| {
         let mut rng = sim.net_rng.borrow_mut();
         if bytes.len() > 1 && rng.u32(..50) == 0 { rng.usize(1..bytes.len()) } else { bytes.len() }
     });
     let (first, second) = bytes.split_at(cut);
-    for piece in [first, second] {
-        if !piece.is_empty() {
-            let (client, piece) = (client.clone(), piece.to_vec());
-            wire.send(move || {
-                tell(conn, Side::Server, &piece);
-                client.receive(&piece);
-            });
-        }
+    let is_slow = with_net(|net| {
+        net.links.get(&(wire.from, wire.to)).is_some_and(|link| link.rate.is_some())
+    });
+    let most = if is_slow { PIECE } else { usize::MAX };
+    for piece in [first, second].into_iter().flat_map(|part| part.chunks(most)) {
+        let (client, piece) = (client.clone(), piece.to_vec());
+        wire.send_bytes(piece.len(), move || {
+            tell(conn, Side::Server, &piece);
+            client.receive(&piece);
+        });
     }
 }
 
@@ -357,9 +446,10 @@ pub fn half_open(conn: ConnId, closed: Side) {
 /// Sets what the link does with messages, including those under way.
 pub fn set_flow(from: IpAddr, to: IpAddr, flow: Flow) {
     core::with(|sim| sim.note(&format!("{from} to {to}: {flow:?}")));
+    let now = core::with(|sim| sim.now.get());
     let held = with_net(|net| {
         let link = net.links.entry((from, to)).or_default();
-        link.flow = flow;
+        (link.flow, link.changed) = (flow, now);
         if flow == Flow::Frozen { VecDeque::new() } else { std::mem::take(&mut link.held) }
     });
     for wire in held {
@@ -369,7 +459,22 @@ pub fn set_flow(from: IpAddr, to: IpAddr, flow: Flow) {
 
 /// Sets the shortest and the longest time from one host to another.
 pub fn set_delay(from: IpAddr, to: IpAddr, least: Duration, most: Duration) {
-    with_net(|net| net.links.entry((from, to)).or_default().delay = Some((least, most)));
+    change_link(from, to, |link| link.delay = Some((least, most)));
+}
+
+/// Lets each connection from one host to another carry so many bytes in a second, or any number.
+pub fn set_rate(from: IpAddr, to: IpAddr, rate: Option<u64>) {
+    core::with(|sim| sim.note(&format!("{from} to {to}: {rate:?} bytes in a second")));
+    change_link(from, to, |link| link.rate = rate);
+}
+
+fn change_link(from: IpAddr, to: IpAddr, change: impl FnOnce(&mut Link)) {
+    let now = core::with(|sim| sim.now.get());
+    with_net(|net| {
+        let link = net.links.entry((from, to)).or_default();
+        link.changed = now;
+        change(link);
+    });
 }
 
 /// Sets the delay of links that have no delay of their own.
@@ -380,21 +485,131 @@ pub fn set_default_delay(least: Duration, most: Duration) {
 /// Takes a host off the network, or connects it again.
 pub fn set_host_down(ip: IpAddr, is_down: bool) {
     core::with(|sim| sim.note(&format!("host {ip} is {}", if is_down { "down" } else { "up" })));
-    with_net(|net| if is_down { net.down.insert(ip) } else { net.down.remove(&ip) });
+    let now = core::with(|sim| sim.now.get());
+    with_net(|net| {
+        let changes = if is_down { net.down.insert(ip) } else { net.down.remove(&ip) };
+        if changes {
+            net.moved.insert(ip, now);
+        }
+    });
 }
 
-/// Sets the addresses of a name, and how long it takes to resolve it. Without an address the name
-/// cannot be resolved.
-pub fn set_name(name: &str, ips: Vec<IpAddr>, takes: Duration) {
-    with_net(|net| net.names.insert(name.to_owned(), Name { ips, takes }));
+/// Sets the answer of the resolver for a name, and how long a look-up takes that begins from now on.
+/// It ends with the answer of its end.
+pub fn set_name(name: &str, answer: Answer, takes: Duration) {
+    core::with(|sim| sim.note(&format!("the resolver says of {name} in {takes:?}: {answer:?}")));
+    let now = core::with(|sim| sim.now.get());
+    let kind = |answer: &Answer| matches!(answer, Answer::Addresses(_));
+    with_net(|net| {
+        let before = net.names.remove(name);
+        let same =
+            before.as_ref().filter(|old| kind(&old.answer) == kind(&answer) && old.takes == takes);
+        let since = same.map_or(now, |old| old.since);
+        let ips = match &answer {
+            Answer::Addresses(ips) => ips.as_slice(),
+            Answer::NoSuchName | Answer::Failure => &[],
+        };
+        let had = |ip| before.as_ref().and_then(|old| old.ips.get(ip)).copied();
+        let ips = ips.iter().map(|ip| (*ip, had(ip).unwrap_or(now))).collect();
+        net.names.insert(name.to_owned(), Name { answer, takes, since, ips });
+    });
+}
+
+// ---- what the world sees of the network ----
+
+/// The way from one host to another.
+pub fn way(from: IpAddr, to: IpAddr) -> Way {
+    with_net(|net| {
+        let link = net.links.get(&(from, to));
+        let is_usual = |link: &Link| {
+            link.flow == Flow::Open
+                && link.rate.is_none()
+                && link.delay.is_none_or(|delay| delay == net.delay)
+        };
+        let is_open =
+            !net.down.contains(&from) && !net.down.contains(&to) && link.is_none_or(is_usual);
+        let moved = [from, to].map(|ip| net.moved.get(&ip).copied().unwrap_or_default());
+        let since = moved.into_iter().chain(link.map(|link| link.changed)).max();
+        Way { is_open, since: Duration::from_nanos(since.unwrap_or_default()) }
+    })
+}
+
+/// Since when the address accepts connections, with the service that it has now.
+pub fn listens_since(at: SocketAddr) -> Option<Duration> {
+    with_net(|net| net.listeners.get(&at).map(|(_, since)| Duration::from_nanos(*since)))
+}
+
+/// The addresses that the resolver would name now.
+pub fn addresses_of(name: &str) -> Vec<IpAddr> {
+    with_net(|net| match net.names.get(name).map(|name| &name.answer) {
+        Some(Answer::Addresses(ips)) => ips.clone(),
+        _ => Vec::new(),
+    })
+}
+
+/// Since when each look-up of this name ends within `prompt` and with addresses, for this process.
+/// `None` also if an earlier look-up has not ended.
+pub fn prompt_since(process: ProcessId, name: &str, prompt: Duration) -> Option<Duration> {
+    with_net(|net| {
+        let state = net.names.get(name)?;
+        let is_late = |lookup: &Lookup| {
+            lookup.process == process && lookup.name == name && lookup.since < state.since
+        };
+        if !matches!(state.answer, Answer::Addresses(_))
+            || state.takes > prompt
+            || net.lookups.values().any(is_late)
+        {
+            return None;
+        }
+        let late = net.late_ends.get(&(process, name.to_owned())).copied();
+        Some(Duration::from_nanos(state.since.max(late.unwrap_or_default())))
+    })
+}
+
+/// Since when the name has this address.
+pub fn named_since(name: &str, ip: IpAddr) -> Option<Duration> {
+    with_net(|net| net.names.get(name)?.ips.get(&ip).map(|since| Duration::from_nanos(*since)))
 }
 
 // ---- the clients' side ----
 
-pub(crate) fn lookup(name: &str) -> (Vec<IpAddr>, Duration) {
+/// Begins to look a name up: its number, and how long it takes.
+pub(crate) fn begin_lookup(process: ProcessId, name: &str) -> (u64, Duration) {
+    let since = core::with(|sim| sim.now.get());
     with_net(|net| {
-        net.names.get(name).map(|name| (name.ips.clone(), name.takes)).unwrap_or_default()
+        net.next_lookup += 1;
+        let lookup = Lookup { process, name: name.to_owned(), since };
+        net.lookups.insert(net.next_lookup, lookup);
+        let takes = net.names.get(name).map_or(Duration::ZERO, |name| name.takes);
+        (net.next_lookup, takes)
     })
+}
+
+/// The answer to this look-up. Addresses of the same kind have no order, and IPv6 comes first.
+pub(crate) fn end_lookup(number: u64) -> Answer {
+    let now = core::with(|sim| sim.now.get());
+    let (lookup, mut answer) = with_net(|net| {
+        let lookup = net.lookups.remove(&number);
+        let state = lookup.as_ref().and_then(|lookup| net.names.get(&lookup.name));
+        let answer = state.map_or(Answer::NoSuchName, |name| name.answer.clone());
+        if let (Some(lookup), Some(state)) = (&lookup, state)
+            && lookup.since < state.since
+        {
+            net.late_ends.insert((lookup.process, lookup.name.clone()), now);
+        }
+        (lookup, answer)
+    });
+    if let Answer::Addresses(ips) = &mut answer
+        && ips.len() > 1
+    {
+        core::with(|sim| sim.net_rng.borrow_mut().shuffle(ips));
+        ips.sort_by_key(IpAddr::is_ipv4);
+    }
+    if let Some(Lookup { process, name, .. }) = lookup {
+        core::with(|sim| sim.note(&format!("process {process} looks {name} up: {answer:?}")));
+        tell_dialling(process, Dialling::Answered(name, answer.clone()));
+    }
+    answer
 }
 
 pub(crate) fn connect(sim: &Sim, to: SocketAddr) -> Arc<Socket> {
@@ -419,11 +634,12 @@ pub(crate) fn connect(sim: &Sim, to: SocketAddr) -> Arc<Socket> {
         net.conns.insert(id, conn);
         (socket, up, down)
     };
+    tell_dialling(process, Dialling::Dialled(to));
     let client = socket.clone();
     up.send(move || {
         let conn = client.conn();
         let service = with_net(|net| {
-            let service = net.listeners.get(&to).cloned();
+            let service = net.listeners.get(&to).map(|(service, _)| service.clone());
             let open = net.conns.get_mut(&conn)?;
             open.service.clone_from(&service);
             service

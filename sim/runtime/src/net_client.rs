@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use mio::{Interest, Token};
 
-use crate::core::{self, Tid};
-use crate::net::{self, ConnId};
+use crate::core::{self, Sim, Tid};
+use crate::net::{self, Answer, ConnId};
 use crate::thread;
 use crate::time::Instant;
 use crate::trace::Op;
@@ -319,8 +319,12 @@ pub mod socket {
     }
 
     fn set(socket: &TcpStream, registry: &Registry, token: Token, interest: Interest) {
+        let new = (Arc::downgrade(&registry.0), token, interest);
+        let before = socket.0.state.lock().registration.replace(new);
+        if let Some((_, before, _)) = before.filter(|(_, before, _)| *before != token) {
+            registry.0.forget(before, &socket.0);
+        }
         registry.0.sources.lock().insert(token.0, socket.0.clone());
-        socket.0.state.lock().registration = Some((Arc::downgrade(&registry.0), token, interest));
         let is_there = socket.0.state.lock().event(token, interest).is_some();
         if is_there {
             registry.0.tell(token);
@@ -628,15 +632,19 @@ impl Event {
 ///
 /// # Errors
 ///
-/// If the world has no address for the name.
+/// `NotFound` if there is no such name, and another kind if the resolver cannot say it.
 pub fn resolve(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     core::point(Op::Resolve, 0);
-    let (ips, takes) = net::lookup(name);
+    let process = core::with(Sim::current_process).expect("a look-up of no process");
+    let (lookup, takes) = net::begin_lookup(process, name);
     if !takes.is_zero() {
         thread::sleep(takes);
     }
-    if ips.is_empty() {
-        return Err(io::Error::new(ErrorKind::NotFound, "no such name"));
+    match net::end_lookup(lookup) {
+        Answer::Addresses(ips) => {
+            Ok(ips.into_iter().map(|ip: IpAddr| SocketAddr::new(ip, port)).collect())
+        }
+        Answer::NoSuchName => Err(io::Error::new(ErrorKind::NotFound, "no such name")),
+        Answer::Failure => Err(io::Error::other("the resolver has no answer")),
     }
-    Ok(ips.into_iter().map(|ip: IpAddr| SocketAddr::new(ip, port)).collect())
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::library::*;
-use crate::net::{self, ConnId, Flow, Service, Side};
+use crate::net::{self, Answer, ConnId, Flow, Service, Side};
 use crate::{
     Call, Config, Death, Policy, ProcessId, ProcessSettings, Report, Step, Touch, after, at_step,
     call_begins, call_ends, clock_of, finish, hold_thread, kill, now, process, resume, run,
@@ -789,16 +789,98 @@ fn a_full_buffer_takes_no_more_until_there_is_room() {
 #[test]
 fn names_resolve_as_the_world_says() {
     good(&run(calm(1), || {
-        net::set_name("zk.example", vec![host(7), host(8)], 5 * MS);
-        start(1, || {
+        let silent: IpAddr = "fd00::7".parse().unwrap();
+        net::set_name("zk.example", Answer::Addresses(vec![host(7), silent, host(8)]), 5 * MS);
+        net::set_name("zk.failing", Answer::Failure, MS);
+        start(1, move || {
             let start = Instant::now();
-            let addrs = resolve("zk.example", 2181).unwrap();
-            assert_eq!(addrs, [SocketAddr::new(host(7), 2181), SocketAddr::new(host(8), 2181)]);
+            let mut addrs = resolve("zk.example", 2181).unwrap();
+            assert_eq!(addrs[0], SocketAddr::new(silent, 2181));
+            addrs.sort();
+            assert_eq!(addrs, [host(7), host(8), silent].map(|ip| SocketAddr::new(ip, 2181)));
             assert!(start.elapsed() >= 5 * MS);
-            assert!(resolve("nowhere", 1).is_err());
+            let kind = |name| resolve(name, 1).unwrap_err().kind();
+            assert_eq!(kind("nowhere"), ErrorKind::NotFound);
+            assert_eq!(kind("zk.failing"), ErrorKind::Other);
             finish();
         });
     }));
+}
+
+#[test]
+fn a_look_up_ends_late_and_with_the_answer_of_its_end() {
+    good(&run(calm(1), || {
+        let set = |ip| net::set_name("zk", Answer::Addresses(vec![host(ip)]), MS);
+        net::set_name("zk", Answer::NoSuchName, 80 * MS);
+        after(20 * MS, move || set(7));
+        start(1, move || {
+            let late = thread::spawn(move || {
+                let addrs = resolve("zk", 1).unwrap();
+                assert_eq!(addrs, [SocketAddr::new(host(8), 1)]);
+            });
+            thread::sleep(30 * MS);
+            let process = this_process().unwrap();
+            assert_eq!(net::prompt_since(process, "zk", 5 * MS), None);
+            assert_eq!(resolve("zk", 1).unwrap(), [SocketAddr::new(host(7), 1)]);
+            set(8);
+            late.join().unwrap();
+            assert!(net::prompt_since(process, "zk", 5 * MS) >= Some(80 * MS));
+            finish();
+        });
+    }));
+}
+
+#[test]
+fn a_slow_line_carries_so_many_bytes_in_a_second() {
+    good(&run(calm(1), || {
+        net::set_rate(server().ip(), host(1), Some(1_000));
+        echo();
+        start(1, || {
+            let mut client = Client::connect().connected();
+            let start = Instant::now();
+            client.write(&[7; 500]);
+            assert_eq!(client.read(500), Ok(vec![8; 500]));
+            assert!(start.elapsed() >= 490 * MS && start.elapsed() < 600 * MS);
+            finish();
+        });
+    }));
+}
+
+#[test]
+fn several_sockets_connect_at_once_in_one_poll() {
+    for seed in 0..20 {
+        good(&run(calm(seed), || {
+            echo();
+            let silent: IpAddr = "fd00::1".parse().unwrap();
+            net::set_host_down(silent, true);
+            start(1, move || {
+                let mut poll = Poll::new().unwrap();
+                let to = [SocketAddr::new(silent, 2181), SocketAddr::new(host(7), 2181), server()];
+                let both = Interest::READABLE | Interest::WRITABLE;
+                let open = |(number, to)| {
+                    let mut socket = TcpStream::connect(to).unwrap();
+                    poll.registry().register(&mut socket, Token(number), both).unwrap();
+                    socket
+                };
+                let sockets: Vec<TcpStream> = (1..).zip(to).map(open).collect();
+                let mut seen = BTreeSet::new();
+                let mut events = Events::with_capacity(4);
+                let until = Instant::now() + 50 * MS;
+                while Instant::now() < until {
+                    let _ = poll.poll(&mut events, Some(until - Instant::now()));
+                    seen.extend(events.iter().map(|event| event.token()));
+                }
+                assert_eq!(seen, BTreeSet::from([Token(2), Token(3)]));
+                assert!(sockets[0].take_error().unwrap().is_none());
+                assert!(sockets[1].take_error().unwrap().is_some());
+                // The socket of an attempt that is the first to end becomes the connection's.
+                socket::reregister(&sockets[2], poll.registry(), Token(9), both).unwrap();
+                while poll.poll(&mut events, None).is_err() {}
+                assert_eq!(Vec::from_iter(events.iter().map(|event| event.token())), [Token(9)]);
+                finish();
+            });
+        }));
+    }
 }
 
 #[test]
