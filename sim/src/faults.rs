@@ -1,8 +1,10 @@
 //! The kinds of faults, and the plan of a seed.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -14,10 +16,10 @@ use zk_sim_runtime::{
 
 use crate::last_words::LastWords;
 use crate::late_handshakes::LateHandshakes;
+use crate::names::{LookUps, Mute, Stranger};
 use crate::operator::Request;
 use crate::scenario::World;
-use crate::servers::Servers;
-use crate::{between, block_foreign_code, client_host, server_host};
+use crate::{between, block_foreign_code, client_host};
 
 /// A fault, with all its random choices. A `number` chooses among the things that exist when the
 /// fault is injected.
@@ -89,6 +91,25 @@ pub enum Fault {
     /// An operator deletes several nodes of one queue of a lock at once, from this place of the
     /// queue on.
     DeleteSeveral { lock: usize, queue: usize, first: usize, count: usize, backwards: bool },
+    /// A server ends and starts again with another address, as a pod does.
+    MoveServer {
+        member: usize,
+        pause: Duration,
+        /// The names say the new address so long after the server has started.
+        named_after: Duration,
+        /// The names say no address of the server until then.
+        is_gone: bool,
+        old: Old,
+    },
+    /// Something is wrong with the look-ups of a name for a while.
+    LookUps { name: usize, trouble: LookUps, lasts: Duration },
+    /// A server half works for a while, as far as its clients can see.
+    HalfWorks { member: usize, how: Half, lasts: Duration },
+    /// A process can reach one server only for a while, and that one takes the session up and serves
+    /// nothing.
+    OnlyDeaf { process: usize, member: usize, lasts: Duration },
+    /// The lines from the servers to a process carry so many bytes in a second for a while.
+    SlowLine { process: usize, rate: u64, lasts: Duration },
     /// A fault that hits the focus of its burst, whatever process and server it names.
     Focused { focus: Focus, fault: Box<Fault> },
 }
@@ -114,6 +135,28 @@ pub enum Beside {
     AheadFirst,
     /// It deletes the node ahead afterwards.
     AheadLast,
+}
+
+/// What is at an address that a server has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Old {
+    /// Nothing: packets get no answer.
+    Swallows,
+    /// A host that refuses connections.
+    Refuses,
+    /// A server of another ensemble, some time after the names say the new address.
+    Stranger,
+}
+
+/// How a server half works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Half {
+    /// Its clients' packets get no answer.
+    Swallows,
+    /// It accepts connections, and answers nothing.
+    Mute,
+    /// It takes sessions up, and serves nothing.
+    Deaf,
 }
 
 /// A member of the ensemble.
@@ -148,6 +191,12 @@ pub struct Mix {
     pub has_deletes: bool,
     /// Whether sequence numbers jump towards their end.
     pub has_sequences: bool,
+    /// The members that are known by name, so that they may move.
+    #[serde(default)]
+    pub movable: Vec<usize>,
+    /// The bytes of the large folder that processes list; 0 if there is none.
+    #[serde(default)]
+    pub listing: u64,
 }
 
 impl Fault {
@@ -182,6 +231,14 @@ impl Fault {
             Fault::SleepHost { .. } => "sleep",
             Fault::Drift { .. } => "drift",
             Fault::Block { .. } => "code-blocks",
+            Fault::MoveServer { old: Old::Stranger, .. } => "server-moved-for-another",
+            Fault::MoveServer { .. } => "server-moved",
+            Fault::LookUps { .. } => "look-ups",
+            Fault::HalfWorks { how: Half::Swallows, .. } => "host-silent",
+            Fault::HalfWorks { how: Half::Mute, .. } => "server-mute",
+            Fault::HalfWorks { how: Half::Deaf, .. } => "server-deaf",
+            Fault::OnlyDeaf { .. } => "only-a-deaf-server",
+            Fault::SlowLine { .. } => "slow-line",
             Fault::Focused { fault, .. } => fault.kind(),
         }
     }
@@ -200,9 +257,14 @@ impl Fault {
             | Fault::StopAt { lasts, .. }
             | Fault::SleepHost { lasts, .. }
             | Fault::Block { lasts, .. }
+            | Fault::LookUps { lasts, .. }
+            | Fault::HalfWorks { lasts, .. }
+            | Fault::OnlyDeaf { lasts, .. }
+            | Fault::SlowLine { lasts, .. }
             | Fault::KillServer { pause: lasts, .. }
             | Fault::KillServers { pause: lasts }
             | Fault::Kill { pause: lasts, .. } => *lasts,
+            Fault::MoveServer { pause, named_after, .. } => *pause + *named_after,
             Fault::LateHandshakes(late) => late.stalls.max(late.freezes_after + late.frozen),
             Fault::LastWords(last) => last.lasts(),
             Fault::Focused { fault, .. } => fault.lasts(),
@@ -367,12 +429,17 @@ impl Fault {
             | Fault::StallServer { member: which, .. }
             | Fault::Lag { member: which, .. }
             | Fault::DriftServer { member: which, .. }
+            | Fault::HalfWorks { member: which, .. }
             | Fault::Limits { member: which, .. } => *which = member,
+            Fault::OnlyDeaf { process: whose, member: which, .. } => {
+                (*whose, *which) = (process, member)
+            }
             Fault::Stop { process: whose, .. }
             | Fault::StopAt { process: whose, .. }
             | Fault::Kill { process: whose, .. }
             | Fault::SleepHost { process: whose, .. }
             | Fault::Block { process: whose, .. }
+            | Fault::SlowLine { process: whose, .. }
             | Fault::LastWords(LastWords { process: whose, .. })
             | Fault::Drift { process: whose, .. } => *whose = process,
             Fault::KillServers { .. }
@@ -382,6 +449,8 @@ impl Fault {
             | Fault::DeleteSeveral { .. }
             | Fault::Sequence { .. }
             | Fault::LateHandshakes(_)
+            | Fault::MoveServer { .. }
+            | Fault::LookUps { .. }
             | Fault::Focused { .. } => {}
         }
         fault
@@ -412,16 +481,45 @@ impl Fault {
             | Fault::DeleteWaiting { .. }
             | Fault::DeleteSeveral { .. }
             | Fault::LastWords(_)
+            | Fault::MoveServer { .. }
+            | Fault::HalfWorks { .. }
+            | Fault::OnlyDeaf { .. }
             | Fault::LateHandshakes(_) => Some(None),
             // Clocks that drift within the bound cost no lock, nor do loggers and observers that
-            // block. What a fault of a burst hits is told when that is chosen, and a stop at a step
+            // block, nor look-ups, nor a line on which the longest answer takes a part of the
+            // timeout. What a fault of a burst hits is told when that is chosen, and a stop at a step
             // when the step comes.
             Fault::Block { .. }
+            | Fault::LookUps { .. }
+            | Fault::SlowLine { .. }
             | Fault::DriftServer { .. }
             | Fault::Drift { .. }
             | Fault::Sequence { .. }
             | Fault::StopAt { .. }
             | Fault::Focused { .. } => None,
+        }
+    }
+
+    /// The processes whose connections or leases the fault may cost, but for what a process that can
+    /// reach a majority of the servers can do about it.
+    fn disturbs(&self, world: &World) -> Vec<Option<ProcessId>> {
+        let clients_of = |member: usize| {
+            let all = net::connections().into_iter();
+            let at = world.servers().address(member);
+            all.filter(|open| open.to == at).map(|open| Some(open.process)).collect()
+        };
+        match self {
+            Fault::KillServer { member, .. }
+            | Fault::StallServer { member, .. }
+            | Fault::Lag { member, .. }
+            | Fault::MoveServer { member, .. }
+            | Fault::HalfWorks { member, .. } => clients_of(*member),
+            Fault::OnlyDeaf { process, member, .. } => {
+                let own = Some(world.process(*process));
+                clients_of(*member).into_iter().chain([own]).collect()
+            }
+            Fault::Refuse { .. } => Vec::new(),
+            _ => self.troubles(world).into_iter().collect(),
         }
     }
 
@@ -432,6 +530,7 @@ impl Fault {
         if let Some(process) = self.troubles(world) {
             observer.has_trouble(process, self.lasts());
         }
+        self.disturbs(world).into_iter().for_each(|process| observer.disturbs(process));
         match self {
             Fault::Cut { number } => {
                 if let Some(conn) = a_connection(*number) {
@@ -446,12 +545,12 @@ impl Fault {
             Fault::Link { process, member, up, down, lasts } => {
                 let client = client_host(*process);
                 for member in member.map_or(0..servers.count(), |member| member..member + 1) {
-                    flow_for(client, server_host(member), *up, *lasts);
-                    flow_for(server_host(member), client, *down, *lasts);
+                    flow_for(client, servers.host(member), *up, *lasts);
+                    flow_for(servers.host(member), client, *down, *lasts);
                 }
             }
             Fault::Slow { process, member, least, most, lasts } => {
-                let (client, server) = (client_host(*process), server_host(*member));
+                let (client, server) = (client_host(*process), servers.host(*member));
                 for (from, to) in [(client, server), (server, client)] {
                     net::set_delay(from, to, *least, *most);
                     let usual = world.delay();
@@ -459,7 +558,7 @@ impl Fault {
                 }
             }
             Fault::Refuse { member, lasts } => {
-                net::refuse(Servers::address(*member));
+                net::refuse(servers.address(*member));
                 let member = *member;
                 after(*lasts, move || servers.listen(member));
             }
@@ -486,13 +585,15 @@ impl Fault {
                     .flat_map(|member| (0..servers.count()).map(move |other| (member, other)))
                     .filter(|(member, other)| member != other)
                 {
-                    flow_for(server_host(other), server_host(member), *hears, *lasts);
-                    flow_for(server_host(member), server_host(other), *says, *lasts);
+                    let (host, other) = (servers.host(member), servers.host(other));
+                    flow_for(other, host, *hears, *lasts);
+                    flow_for(host, other, *says, *lasts);
                 }
             }
             Fault::Lag { member, least, most, lasts } => {
-                let to = server_host(*member);
-                for from in (0..servers.count()).filter(|other| other != member).map(server_host) {
+                let to = servers.host(*member);
+                for from in (0..servers.count()).filter(|other| other != member) {
+                    let from = servers.host(from);
                     net::set_delay(from, to, *least, *most);
                     let usual = world.delay();
                     after(*lasts, move || net::set_delay(from, to, usual.0, usual.1));
@@ -561,6 +662,7 @@ impl Fault {
                         return;
                     }
                     world.observer().has_trouble(Some(id), lasts);
+                    world.observer().disturbs(Some(id));
                     if is_alone {
                         hold_thread(thread, lasts);
                     } else {
@@ -568,6 +670,29 @@ impl Fault {
                         after(lasts, move || resume(id));
                     }
                 });
+            }
+            Fault::MoveServer { member, pause, named_after, is_gone, old } => {
+                move_server(world, *member, *pause, *named_after, *is_gone, *old);
+            }
+            Fault::LookUps { name, trouble, lasts } => {
+                world.names().trouble(*name, *trouble, *lasts);
+            }
+            Fault::HalfWorks { member, how, lasts } => half_works(world, *member, *how, *lasts),
+            Fault::OnlyDeaf { process, member, lasts } => {
+                half_works(world, *member, Half::Deaf, *lasts);
+                let client = client_host(*process);
+                for other in (0..servers.count()).filter(|other| other != member) {
+                    let host = servers.host(other);
+                    flow_for(client, host, Some(Flow::Hole), *lasts);
+                    flow_for(host, client, Some(Flow::Hole), *lasts);
+                }
+            }
+            Fault::SlowLine { process, rate, lasts } => {
+                let to = client_host(*process);
+                for from in (0..servers.count()).map(|member| servers.host(member)) {
+                    net::set_rate(from, to, Some(*rate));
+                    after(*lasts, move || net::set_rate(from, to, None));
+                }
             }
             Fault::LateHandshakes(late) => late.begin(&servers),
             Fault::LastWords(last) => last.begin(world),
@@ -593,6 +718,63 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?}")
+    }
+}
+
+fn move_server(
+    world: &World,
+    member: usize,
+    pause: Duration,
+    named_after: Duration,
+    is_gone: bool,
+    old: Old,
+) {
+    let (servers, names) = (world.servers().clone(), world.names().clone());
+    let (left, timeout) = (servers.host(member), world.mix().session_timeout);
+    servers.kill(member, false);
+    if is_gone {
+        names.publish(member, None);
+    }
+    if old == Old::Swallows {
+        // The host is gone when the ends of its connections are on their way.
+        after(world.delay().1 * 2, move || net::set_host_down(left, true));
+    }
+    let world = world.clone();
+    after(pause, move || {
+        let host = names.next_host(member);
+        servers.move_to(member, host);
+        after(named_after, move || names.publish(member, Some(servers.host(member))));
+        if old == Old::Stranger {
+            // By then nobody dials the address who was told of it before.
+            after(named_after + timeout / 2, move || {
+                let (names, observer) = (world.names().clone(), world.observer().clone());
+                Stranger::listen(left, names, observer);
+            });
+        }
+    });
+}
+
+fn half_works(world: &World, member: usize, how: Half, lasts: Duration) {
+    let servers = world.servers().clone();
+    match how {
+        Half::Swallows => {
+            let host = servers.host(member);
+            for client in (0..world.mix().processes).map(client_host) {
+                flow_for(client, host, Some(Flow::Hole), lasts);
+                flow_for(host, client, Some(Flow::Hole), lasts);
+            }
+        }
+        Half::Mute => {
+            let at = servers.address(member);
+            let all = net::connections().into_iter().filter(|open| open.to == at);
+            all.for_each(|open| net::cut(open.id));
+            net::listen(at, Rc::new(RefCell::new(Mute)));
+            after(lasts, move || servers.listen(member));
+        }
+        Half::Deaf => {
+            servers.set_deaf(member, true);
+            after(lasts, move || servers.set_deaf(member, false));
+        }
     }
 }
 
@@ -831,6 +1013,48 @@ impl Plan {
         self.0.sort_by_key(|(at, _)| *at);
     }
 
+    /// Adds what happens to servers and names in ordinary life: servers that move one after the
+    /// other, all at once or alone, look-ups that fail, servers that half work, and slow lines.
+    pub fn add_ordinary(&mut self, rng: &mut Rng, lasts: Duration, mix: &Mix, names: usize) {
+        let timeout = mix.session_timeout;
+        let pause = between(rng, timeout, timeout * 8);
+        let mut at = Duration::ZERO;
+        loop {
+            at += pause.mul_f64(2.0 * rng.f64());
+            if at >= lasts {
+                break;
+            }
+            let lasts = between(rng, timeout / 8, timeout * 2);
+            let (process, member) = (rng.usize(..mix.processes), rng.usize(..mix.members));
+            match rng.u32(..12) {
+                0..5 if !mix.movable.is_empty() => self.0.extend(moves(rng, at, mix)),
+                0..7 if names > 0 => {
+                    let name = rng.usize(..names);
+                    let trouble = match rng.u32(..4) {
+                        0 => LookUps::NoSuchName,
+                        1 => LookUps::Fail(between(rng, Duration::from_millis(1), timeout)),
+                        _ => LookUps::Late(between(rng, Duration::from_millis(5), timeout * 2)),
+                    };
+                    self.0.push((at, Fault::LookUps { name, trouble, lasts: lasts * 2 }));
+                }
+                7 | 8 if mix.listing > 0 => {
+                    let takes = timeout.mul_f64(0.05 + 0.2 * rng.f64());
+                    let rate = (mix.listing as f64 / takes.as_secs_f64()) as u64;
+                    self.0.push((at, Fault::SlowLine { process, rate, lasts: lasts * 3 }));
+                }
+                9 => {
+                    let lasts = timeout.mul_f64(1.0 + 5.0 * rng.f64());
+                    self.0.push((at, Fault::OnlyDeaf { process, member, lasts }));
+                }
+                _ => {
+                    let how = [Half::Swallows, Half::Mute, Half::Deaf][rng.usize(..3)];
+                    self.0.push((at, Fault::HalfWorks { member, how, lasts: lasts * 2 }));
+                }
+            }
+        }
+        self.0.sort_by_key(|(at, _)| *at);
+    }
+
     /// The number of bursts so far.
     fn bursts(&self) -> usize {
         let number = |fault: &Fault| match fault {
@@ -874,6 +1098,30 @@ impl Plan {
         counts
     }
 }
+
+/// Servers that move, from this time on: one, or all of them, at once or one after the other.
+fn moves(rng: &mut Rng, at: Duration, mix: &Mix) -> Vec<(Duration, Fault)> {
+    let timeout = mix.session_timeout;
+    let step = timeout.mul_f64([0.0, 0.1 + rng.f64(), 0.1 + rng.f64()][rng.usize(..3)]);
+    let pause = between(rng, Duration::from_millis(1), timeout / 2);
+    let named_after = match rng.bool() {
+        true => Duration::ZERO,
+        false => between(rng, Duration::from_millis(1), timeout),
+    };
+    let is_gone = rng.bool();
+    let mut members = mix.movable.clone();
+    rng.shuffle(&mut members);
+    if rng.u32(..3) == 0 {
+        members.truncate(1);
+    }
+    let mut move_one = |(number, member)| {
+        let old = [Old::Swallows, Old::Swallows, Old::Refuses, Old::Stranger][rng.usize(..4)];
+        let moves = Fault::MoveServer { member, pause, named_after, is_gone, old };
+        (at + step * number, moves)
+    };
+    (0_u32..).zip(members).map(&mut move_one).collect()
+}
+
 /// Two to four faults at one process and its server, at once or shortly after each other.
 fn burst(rng: &mut Rng, at: Duration, mix: &Mix, focus: Focus) -> Vec<(Duration, Fault)> {
     let spread = mix.session_timeout.mul_f64([0.0, 0.05, 0.35][rng.usize(..3)]);

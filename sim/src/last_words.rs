@@ -13,6 +13,7 @@
 //! A session may be new, or have a new connection, whose handshake alone the lease counts from. The
 //! servers may grant it a shorter timeout than before, and later the longer one again.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,7 @@ use zk_sim_runtime::{Death, Rng, Step, Touch, after, at_step, kill, resume, set_
 use crate::faults::{Mix, flow_for};
 use crate::scenario::World;
 use crate::servers::Servers;
-use crate::{between, client_host, server_host};
+use crate::{between, client_host};
 
 /// A client, its server and the leader. All times but the first are counted from the begin, which
 /// is the first write of the client on its new connection, if it gets one.
@@ -170,6 +171,7 @@ impl LastWords {
             return;
         }
         world.observer().has_trouble(None, self.lasts());
+        world.observer().disturbs(None);
         let servers = world.servers().clone();
         if let Some((most, lasts)) = self.shorter {
             let (min, max) = world.limits();
@@ -201,13 +203,16 @@ impl LastWords {
         let id = world.process(self.process);
         let Some(member) = world.member_of(id).filter(|_| !world.is_calm()) else { return };
         world.observer().has_trouble(None, self.lasts());
-        let (client, server) = (client_host(self.process), server_host(member));
-        let others = (0..world.servers().count()).filter(move |other| *other != member);
+        world.observer().disturbs(None);
+        let servers = world.servers();
+        let (client, server) = (client_host(self.process), servers.host(member));
+        let others = (0..servers.count()).filter(|other| *other != member);
+        let others: Vec<IpAddr> = others.map(|other| servers.host(other)).collect();
         if let Some((stream, from, lasts)) = self.held {
             let ways = match stream {
                 Stream::Asks => vec![(client, server)],
                 Stream::Answers => vec![(server, client)],
-                Stream::Hears => others.clone().map(|other| (server_host(other), server)).collect(),
+                Stream::Hears => others.iter().map(|other| (*other, server)).collect(),
             };
             after(from, move || {
                 for (from, to) in ways {
@@ -224,7 +229,7 @@ impl LastWords {
         if let Some(at) = self.unheard {
             after(at, move || {
                 for other in others {
-                    flow_for(server, server_host(other), Some(Flow::Hole), self.rest);
+                    flow_for(server, other, Some(Flow::Hole), self.rest);
                 }
             });
         }

@@ -15,7 +15,6 @@ use zk_sim_runtime::net::{self, Flow};
 use zk_sim_runtime::{Rng, after};
 
 use crate::faults::{Mix, flow_for};
-use crate::server_host;
 use crate::servers::Servers;
 
 /// A leader that stalls, clients that connect anew, and a follower that the leader hears late.
@@ -53,12 +52,13 @@ impl LateHandshakes {
         servers.stall(leader, self.stalls);
         net::connections().into_iter().for_each(|connection| net::cut(connection.id));
         if self.is_alone {
-            others(servers.count()).for_each(|other| net::refuse(Servers::address(other)));
+            others(servers.count()).for_each(|other| net::refuse(servers.address(other)));
         }
         let (servers, is_alone, frozen) = (servers.clone(), self.is_alone, self.frozen);
         after(self.freezes_after, move || {
             for other in others(servers.count()) {
-                flow_for(server_host(follower), server_host(other), Some(Flow::Frozen), frozen);
+                let (from, to) = (servers.host(follower), servers.host(other));
+                flow_for(from, to, Some(Flow::Frozen), frozen);
                 if is_alone {
                     servers.listen(other);
                 }

@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `scenario.rs` | one seed from beginning to end: the world, the phases, the checks at the end |
 //! | `servers.rs` | the ensemble in the simulated network |
+//! | `names.rs` | the names of the servers, and the hosts at their former addresses |
 //! | `operator.rs` | an operator's requests to a server |
 //! | `workload/` | the calls that the processes make |
 //! | `faults.rs` | the kinds of faults, and the plan of a seed |
@@ -21,6 +22,7 @@ pub mod faults;
 pub mod file;
 mod last_words;
 mod late_handshakes;
+pub mod names;
 pub mod observer;
 pub mod operator;
 pub mod scenario;
@@ -40,7 +42,7 @@ pub fn client_host(number: usize) -> IpAddr {
     [10, 0, 1, u8::try_from(number).unwrap_or(u8::MAX)].into()
 }
 
-/// The host of the server with this number.
+/// The host of the server with this number, until it moves.
 pub fn server_host(number: usize) -> IpAddr {
     [10, 0, 0, u8::try_from(number).unwrap_or(u8::MAX)].into()
 }

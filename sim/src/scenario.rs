@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,12 +15,13 @@ use zk_sim_runtime::{
 };
 use zk_test_server::ensemble::Settings;
 
-use crate::faults::{Focus, Mix, Plan};
+use crate::faults::{Fault, Focus, Mix, Plan};
+use crate::names::{Name, Names};
 use crate::observer::{Counts, Node, Observer, Setting};
 use crate::operator::{self, Request};
 use crate::servers::Servers;
-use crate::workload::{self, Job, Longest, Place, Recipe, Shared};
-use crate::{between, client_host, unblock_foreign_code};
+use crate::workload::{self, Job, Listing, Longest, Place, Recipe, Shared};
+use crate::{between, client_host, server_host, unblock_foreign_code};
 
 fn lock(number: usize) -> String {
     format!("/locks/{number}")
@@ -78,6 +80,9 @@ pub struct Scenario {
     pub mix: Mix,
     /// The shortest and the longest time of a packet.
     pub delay: (Duration, Duration),
+    /// The names in the connect string.
+    #[serde(default)]
+    pub names: Vec<Name>,
     /// The work of each process.
     pub job: Job,
     /// How long faults are injected.
@@ -108,6 +113,11 @@ struct ServerSettings {
 
 fn yes() -> bool {
     true
+}
+
+/// The address of a member until it moves.
+fn first_address(member: usize) -> String {
+    SocketAddr::new(server_host(member), 2181).to_string()
 }
 
 /// The result of one seed.
@@ -183,6 +193,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 impl Scenario {
     /// The choices of this seed.
     pub fn of(seed: u64, mode: Mode) -> Scenario {
+        let mut scenario = Self::before_names(seed, mode);
+        scenario.add_names();
+        scenario
+    }
+
+    /// The choices of this seed for a file that was written when servers had no names.
+    pub fn before_names(seed: u64, mode: Mode) -> Scenario {
         Self::chosen(seed, mode, true)
     }
 
@@ -244,9 +261,10 @@ impl Scenario {
             has_limits: rng.u32(..3) == 0,
             has_deletes: rng.u32(..4) == 0,
             has_sequences: rng.u32(..4) == 0,
+            movable: Vec::new(),
+            listing: 0,
         };
-        let addresses: Vec<String> =
-            (0..servers.members).map(|member| Servers::address(member).to_string()).collect();
+        let addresses: Vec<String> = (0..servers.members).map(first_address).collect();
         let mut job = Job {
             connect_string: addresses.join(","),
             session_timeout,
@@ -260,6 +278,7 @@ impl Scenario {
             talks: false,
             max_elapsed: max_elapsed(seed, session_timeout),
             closes: false,
+            listing: None,
             longest_hold: between(&mut rng, least, session_timeout * 2),
             long_hold_in: if is_short { 2 } else { [3, 10, 100][rng.usize(..3)] },
             longest_pause: between(&mut rng, least, session_timeout),
@@ -335,7 +354,61 @@ impl Scenario {
             }
         }
         let delay = (most / 4, most);
-        Scenario { seed, mode, chance: seed, servers, mix, delay, plan, job, storm, planted: None }
+        let (chance, names, planted) = (seed, Vec::new(), None);
+        Scenario { seed, mode, chance, servers, mix, delay, names, plan, job, storm, planted }
+    }
+
+    /// Chooses what the connect string says of the servers, and what happens to their addresses. On
+    /// one seed in eight there are five servers.
+    fn add_names(&mut self) {
+        // Apart from the other choices of the seed, as above.
+        let mut rng = Rng::with_seed(self.seed.wrapping_mul(0xc2b2_ae3d_27d4_eb4f));
+        let is_last = |(_, fault): &(Duration, Fault)| fault.kind() == "last-words";
+        if rng.u32(..8) == 0 {
+            self.servers.members = 5;
+        }
+        let members = self.servers.members;
+        self.mix.members = members;
+        let has_silent = rng.u32(..4) == 0;
+        let silent = |number: u16| -> Vec<IpAddr> {
+            let ip = IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, number + 1]);
+            Vec::from_iter(has_silent.then_some(ip))
+        };
+        let name = |name: String, members: Vec<usize>, number| {
+            let silent = silent(number);
+            Name { name, members, silent }
+        };
+        // The first of them have no name.
+        let fixed = match rng.u32(..6) {
+            0 | 1 => members,
+            2 => rng.usize(1..members),
+            _ => 0,
+        };
+        self.mix.movable = (fixed..members).collect();
+        if fixed < members {
+            self.names = match rng.bool() {
+                true => vec![name("zk".to_owned(), self.mix.movable.clone(), 0)],
+                false => (fixed..members)
+                    .zip(0..)
+                    .map(|(member, number)| name(format!("zk{member}"), vec![member], number))
+                    .collect(),
+            };
+            if fixed > 0 && rng.bool() {
+                // A member that the connect string names twice.
+                self.names.push(name("all".to_owned(), (0..members).collect(), 9));
+            }
+        }
+        let named = self.names.iter().map(|name| format!("{}:2181", name.name));
+        let hosts: Vec<String> = (0..fixed).map(first_address).chain(named).collect();
+        self.job.connect_string = hosts.join(",");
+        if rng.u32(..3) == 0 && !self.job.closes {
+            let listing = Listing { nodes: 12, length: 4_000 };
+            (self.mix.listing, self.job.listing) = (listing.bytes(), Some(listing));
+        }
+        // Nothing else disturbs what the leader hears.
+        if rng.u32(..3) > 0 && !self.plan.0.iter().all(is_last) {
+            self.plan.add_ordinary(&mut rng, self.storm, &self.mix, self.names.len());
+        }
     }
 
     /// Plays the scenario, with each step on the standard error if `verbose`. Counts the lines of
@@ -348,6 +421,8 @@ impl Scenario {
             shortest_timeout,
             // A renewal takes half a tick, and some ten packets one after the other. A session keeps
             // the timeout that it was granted, also when servers grant longer ones again.
+            tick: self.servers.tick,
+            closes: self.job.closes,
             is_tight: shortest_timeout < (self.servers.tick * 3).max(self.delay.1 * 100),
             sync_time: self.servers.tick * self.servers.sync_limit,
             max_elapsed: self.job.max_elapsed.unwrap_or(USUAL_ELAPSED),
@@ -380,6 +455,7 @@ pub struct World(Rc<Inner>);
 struct Inner {
     scenario: Scenario,
     servers: Servers,
+    names: Names,
     processes: RefCell<Vec<ProcessId>>,
     /// The process and the server that each burst of faults hits, by the number of the burst.
     focuses: RefCell<BTreeMap<usize, (usize, usize)>>,
@@ -391,10 +467,13 @@ impl World {
         unblock_foreign_code();
         net::set_default_delay(scenario.delay.0, scenario.delay.1);
         let servers = Servers::start(&scenario.servers, scenario.chance);
-        shared.observer.watch(&servers);
+        let Scenario { names, job, servers: settings, .. } = scenario;
+        let names = Names::new(names, &job.connect_string, settings.members);
+        shared.observer.watch(&servers, &names);
         let world = World(Rc::new(Inner {
             scenario: scenario.clone(),
             servers,
+            names,
             processes: RefCell::default(),
             focuses: RefCell::default(),
             shared,
@@ -410,6 +489,7 @@ impl World {
         if scenario.job.asks_in_vain {
             world.make_undeletable();
         }
+        world.make_listing();
         world.look();
         if let Some(time) = scenario.planted {
             at(time, || fail("planted", "all faults that were named were injected"));
@@ -421,6 +501,11 @@ impl World {
     /// The servers.
     pub fn servers(&self) -> &Servers {
         &self.0.servers
+    }
+
+    /// The names of the servers.
+    pub fn names(&self) -> &Names {
+        &self.0.names
     }
 
     /// The shortest and the longest timeout that servers grant without a fault.
@@ -471,6 +556,20 @@ impl World {
         }
     }
 
+    /// An operator makes the large folder, if there is to be one.
+    fn make_listing(&self) {
+        let Some(listing) = self.0.scenario.job.listing else { return };
+        let tree = self.0.servers.newest().unwrap_or_default();
+        let is_missing = |path: &String| !tree.iter().any(|node| node.path == *path);
+        let make = |path| Request::Make { path, permissions: operator::ALL };
+        let requests: Vec<Request> = listing.paths().filter(is_missing).map(make).collect();
+        if !requests.is_empty() {
+            self.0.servers.operate(requests);
+            let world = self.clone();
+            after(self.0.scenario.mix.session_timeout / 4, move || world.make_listing());
+        }
+    }
+
     /// An operator permits the deletes, so that the sessions can forget these locks.
     fn make_deletable(&self) {
         let paths = ["/".to_owned()].into_iter().chain(workload::undeletable());
@@ -483,7 +582,7 @@ impl World {
         if !self.0.servers.all_serve() {
             self.0.shared.observer.has_trouble(None, Duration::ZERO);
         }
-        self.0.shared.observer.look(&self.0.servers);
+        self.0.shared.observer.look(&self.0.servers, &self.0.names);
         let world = self.clone();
         after(self.0.scenario.mix.session_timeout / 8, move || world.look());
     }
@@ -520,7 +619,7 @@ impl World {
     /// process has given up the others.
     pub fn member_of(&self, id: ProcessId) -> Option<usize> {
         let newest = net::connections().into_iter().rfind(|connection| connection.process == id)?;
-        (0..self.0.servers.count()).find(|n| Servers::address(*n) == newest.to)
+        (0..self.0.servers.count()).find(|n| self.0.servers.address(*n) == newest.to)
     }
 
     /// The faults that the run may have.
@@ -564,6 +663,7 @@ impl World {
             }
             for member in 0..world.0.servers.count() {
                 world.0.servers.restart(member, true);
+                world.0.servers.listen(member);
                 world.0.servers.set_drift(member, 0);
             }
             world.settles();

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -79,6 +79,11 @@ struct Known {
 }
 
 struct Member {
+    host: IpAddr,
+    /// When it last began or ceased to serve, or to be deaf.
+    changed: Duration,
+    /// When it last began or ceased to lead or to follow.
+    joined: Duration,
     /// The connections of its clients, and the clients; an operator is no process.
     conns: Vec<(ConnId, Option<ProcessId>)>,
     /// The member does not run until this time.
@@ -116,7 +121,10 @@ const OPERATORS: u64 = 1 << 40;
 impl Servers {
     /// Starts all members, at port 2181 of their hosts.
     pub fn start(settings: &Settings, seed: u64) -> Servers {
-        let member = |_| Member {
+        let member = |number| Member {
+            host: server_host(number),
+            changed: Duration::ZERO,
+            joined: Duration::ZERO,
             conns: Vec::new(),
             stalled_until: Duration::ZERO,
             waiting: VecDeque::new(),
@@ -145,9 +153,64 @@ impl Servers {
         servers
     }
 
+    /// The address of a member's host.
+    pub fn host(&self, member: usize) -> IpAddr {
+        self.0.borrow().members[member].host
+    }
+
     /// The address of a member.
-    pub fn address(member: usize) -> SocketAddr {
-        SocketAddr::new(server_host(member), 2181)
+    pub fn address(&self, member: usize) -> SocketAddr {
+        SocketAddr::new(self.host(member), 2181)
+    }
+
+    /// Starts a member on another host.
+    pub fn move_to(&self, member: usize, host: IpAddr) {
+        self.kill(member, false);
+        {
+            let mut inner = self.0.borrow_mut();
+            inner.members[member].host = host;
+            inner.wires.retain(|(from, to), wire| {
+                let stays = *from != member && *to != member;
+                if !stays {
+                    wire.break_off();
+                }
+                stays
+            });
+        }
+        note(&format!("server {member} is at {host} now"));
+        self.restart(member, true);
+    }
+
+    /// Lets a member take sessions up and serve nothing, or serve again.
+    pub fn set_deaf(&self, member: usize, is_deaf: bool) {
+        note(&format!("server {member} is deaf: {is_deaf}"));
+        let mut inner = self.0.borrow_mut();
+        inner.ensemble.set_deaf(member, is_deaf);
+        inner.members[member].changed = now();
+    }
+
+    /// Since when a member has served its clients, under the leader that was elected last. A member
+    /// that has just been stalled counts as one that does not serve.
+    pub fn serves_since(&self, member: usize) -> Option<Duration> {
+        let inner = self.0.borrow();
+        let Inner { ensemble, members, .. } = &*inner;
+        let Member { changed, stalled_until, .. } = &members[member];
+        let serves = ensemble.is_serving(member)
+            && !ensemble.is_deposed(member)
+            && !ensemble.is_deaf(member)
+            && now() >= *stalled_until;
+        serves.then(|| *changed.max(stalled_until))
+    }
+
+    /// Since when a member has had its part, whether it serves requests or not.
+    pub fn led_since(&self, member: usize) -> Option<Duration> {
+        let inner = self.0.borrow();
+        inner.ensemble.is_serving(member).then(|| inner.members[member].joined)
+    }
+
+    /// Whether the leader serves clients.
+    pub fn leader_serves(&self) -> bool {
+        self.0.borrow().leader_serves
     }
 
     /// The number of members.
@@ -159,7 +222,7 @@ impl Servers {
     pub fn listen(&self, member: usize) {
         if self.0.borrow().ensemble.is_running(member) {
             let listener = Listener { member, servers: self.clone() };
-            net::listen(Self::address(member), Rc::new(RefCell::new(listener)));
+            net::listen(self.address(member), Rc::new(RefCell::new(listener)));
         }
     }
 
@@ -169,8 +232,8 @@ impl Servers {
             return;
         }
         note(&format!("server {member} ends"));
-        net::server_gone(Self::address(member), silently);
-        net::set_host_down(server_host(member), silently);
+        net::server_gone(self.address(member), silently);
+        net::set_host_down(self.host(member), silently);
         self.with(|inner| {
             let state = &mut inner.members[member];
             state.waiting.clear();
@@ -190,7 +253,7 @@ impl Servers {
         if self.0.borrow().ensemble.is_running(member) {
             return;
         }
-        net::set_host_down(server_host(member), false);
+        net::set_host_down(self.host(member), false);
         self.with(|inner| {
             let keeps_data = keeps_data || !inner.ensemble.can_lose_data(member);
             note(&format!("server {member} starts, with its data: {keeps_data}"));
@@ -547,7 +610,7 @@ impl Inner {
             }
             Output::Packet(packet) => {
                 let way = (packet.from, packet.to);
-                let new = || Wire::new(server_host(way.0), server_host(way.1));
+                let new = || Wire::new(self.members[way.0].host, self.members[way.1].host);
                 let wire = self.wires.entry(way).or_insert_with(new);
                 if wire.is_broken() {
                     *wire = new();
@@ -560,6 +623,10 @@ impl Inner {
             }
             Output::Notice { member, notice } => {
                 note(&format!("server {member} {notice}"));
+                if !matches!(notice, Notice::Expired { .. }) {
+                    let state = &mut self.members[member];
+                    (state.changed, state.joined) = (now(), now());
+                }
                 // A session that was ended before stays ended.
                 if let (Notice::Expired { session }, Some(told)) = (notice, &self.on_expired)
                     && self.newest() == Some(member)

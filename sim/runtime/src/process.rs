@@ -186,6 +186,11 @@ pub fn process_name(process: ProcessId) -> String {
     core::with(|sim| sim.processes.borrow()[process.0].name.clone())
 }
 
+/// The address of its host.
+pub fn host_of(process: ProcessId) -> IpAddr {
+    core::with(|sim| ip_of(sim, Some(process)))
+}
+
 /// Whether it has not ended. It may be stopped.
 pub fn is_alive(process: ProcessId) -> bool {
     core::with(|sim| sim.processes.borrow()[process.0].is_alive)

@@ -12,7 +12,9 @@ mod kept;
 mod lasting;
 mod names;
 mod queue;
+mod reach;
 mod requests;
+mod served;
 mod several;
 mod sleepers;
 mod terms;
@@ -44,12 +46,15 @@ pub use self::history::Moment;
 use self::lasting::{Lasting, Since};
 use self::names::Mode;
 pub use self::names::Node;
+use self::reach::Reaching;
 use self::requests::Traffic;
+use self::served::Unserved;
 use self::several::Several;
 use self::terms::Term;
 pub use self::unlock::Ending;
 pub use self::waits::End;
 use self::waits::{Down, Waiting};
+use crate::names::Names;
 use crate::servers::Servers;
 use crate::store::{Store, Written};
 use crate::workload::{Place, Recipe};
@@ -57,7 +62,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 43] = [
+pub const CHECKS: [&str; 48] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -71,6 +76,11 @@ pub const CHECKS: [&str; 43] = [
     "held too long",
     "end told late",
     "lost without trouble",
+    "away",
+    "lost within reach",
+    "gone address",
+    "another ensemble",
+    "unserved session",
     "lost, and held",
     "signal after the release",
     "deleted and not told",
@@ -105,13 +115,14 @@ pub const CHECKS: [&str; 43] = [
 
 /// The checks that are not made where clocks drift beyond the bound: nothing is promised there of
 /// what they check. Where two hold a lock this is counted instead, see [`Counts::overlaps`].
-const OF_THE_BOUND: [&str; 6] = [
+const OF_THE_BOUND: [&str; 7] = [
     "two holders",
     "too many permits",
     "held without a node",
     "queue order",
     "lease outlived",
     "lost without trouble",
+    "lost within reach",
 ];
 
 /// Knows every hold of every process, and the threads' reports. It belongs to no process.
@@ -130,6 +141,10 @@ pub struct Setting {
     /// The timeout is so short, for the servers' tick or for the network, that a lease may end
     /// before it is renewed although nothing fails.
     pub is_tight: bool,
+    /// The servers' tick.
+    pub tick: Duration,
+    /// Processes close their sessions in use.
+    pub closes: bool,
     /// How long a follower may receive nothing from its leader.
     pub sync_time: Duration,
     /// How long a call without a timeout waits in an outage.
@@ -188,6 +203,8 @@ struct Seen {
     several: BTreeMap<ThreadId, Several>,
     /// What the clients send.
     traffic: Traffic,
+    unserved: Unserved,
+    reaching: Reaching,
     /// The terms that threads were given, for as long as somebody has a view of them.
     terms: Vec<Term>,
     /// The locks that each thread uses now, and when it last used each lock before.
@@ -207,6 +224,9 @@ struct Hold {
     lost: Option<Duration>,
     /// It was seen at a time at which it must not be lost.
     was_in_calm: bool,
+    /// It was seen at a time at which it must not be lost because servers were within reach.
+    was_in_reach: bool,
+    was_lost_before_look: bool,
     /// Of a lock that is kept: since when other clients want it, since when the process has let a
     /// guard of it go, and that no other guard may come.
     wanted: Option<Since>,
@@ -301,7 +321,8 @@ impl Observer {
     }
 
     /// Begins to observe each hold of this run and each session that the leader expires.
-    pub fn watch(&self, servers: &Servers) {
+    pub fn watch(&self, servers: &Servers, names: &Names) {
+        let dialled = names.clone();
         let (observer, tree) = (self.clone(), servers.clone());
         observed::watch(move |news| {
             let (Some(process), thread) = (this_process(), this_thread()) else { return };
@@ -315,6 +336,8 @@ impl Observer {
                         since: now(),
                         lost: None,
                         was_in_calm: false,
+                        was_in_reach: false,
+                        was_lost_before_look: false,
                         wanted: None,
                         let_go: None,
                         has_to_go: false,
@@ -332,9 +355,15 @@ impl Observer {
                 }
             }));
         });
-        let (observer, granted) = (self.clone(), servers.clone());
+        let (observer, granted, names) = (self.clone(), servers.clone(), names.clone());
         observed::watch_sessions(move |news| {
             let Some(process) = this_process() else { return };
+            if let SessionNews::Attached { session, .. } = news {
+                let since = observer.seen(|seen| seen.down.get(&process).and_then(Down::since));
+                let reach = names.reach(&granted, process, since.unwrap_or_default());
+                let sessions = granted.sessions().into_iter().collect();
+                report(observer.seen(|seen| seen.is_back(process, session, reach, &sessions)));
+            }
             observer.seen(|seen| match news {
                 SessionNews::Attached { session, epoch } => {
                     if let Some(timeout) = granted.granted_timeout(session) {
@@ -367,6 +396,7 @@ impl Observer {
             });
         });
         self.watch_requests();
+        self.watch_dialling(&dialled);
         let observer = self.clone();
         servers.on_deposed(move |process| {
             observer.seen(|seen| seen.deposed.insert(process, now()));
@@ -498,8 +528,11 @@ impl Observer {
 
     /// Checks for states that must not last: holders without a notification, waiters that were not
     /// woken, forgotten nodes.
-    pub fn look(&self, servers: &Servers) {
+    pub fn look(&self, servers: &Servers, names: &Names) {
         let tree = servers.newest();
+        self.look_at_reach(servers, names);
+        let led_since = servers.leader().and_then(|leader| servers.led_since(leader));
+        report(self.seen(|seen| seen.unserved(tree.as_deref(), led_since)));
         report(self.seen(|seen| seen.lost_without_trouble()));
         report(self.seen(|seen| seen.told_late()));
         report(self.seen(|seen| seen.wait_in_vain()));

@@ -44,6 +44,9 @@ pub(super) struct Traffic {
 struct Streams {
     up: Frames,
     down: Frames,
+    /// A server has said something on it; and the session that it has taken up.
+    is_greeted: bool,
+    session: Option<i64>,
 }
 
 /// The requests of a process since the last reason.
@@ -84,14 +87,23 @@ impl Seen {
             all.pop_first();
         }
         let streams = all.entry(about.id).or_default();
-        let frames = if from == Side::Client { &mut streams.up } else { &mut streams.down };
+        let Streams { up, down, is_greeted, session } = streams;
+        let frames = if from == Side::Client { up } else { down };
         frames.push(bytes);
         let (mut requests, mut has_event) = (0, false);
         while let Ok(Some(frame)) = frames.next() {
             let xid = frame.first_chunk().map(|xid| i32::from_be_bytes(*xid));
             match from {
                 Side::Client => requests += 1,
-                Side::Server => has_event |= xid == Some(EVENT),
+                Side::Server if !std::mem::replace(is_greeted, true) => {
+                    *session = self.unserved.greets(about.process, frame);
+                }
+                Side::Server => {
+                    has_event |= xid == Some(EVENT);
+                    if let Some(session) = session {
+                        self.unserved.says(*session, xid);
+                    }
+                }
             }
         }
         if is_new || has_event {

@@ -72,6 +72,16 @@ pub(super) struct Down {
 }
 
 impl Down {
+    /// Since when, in the world's time, if there was a connection before.
+    pub(super) fn since(&self) -> Option<Duration> {
+        self.connected.map(|(_, ended)| ended)
+    }
+
+    /// Whether the process has been running all the time.
+    pub(super) fn was_running(&self, process: ProcessId) -> bool {
+        self.stopped == stopped_for(process)
+    }
+
     /// Its last connection, which began at this time, has just ended.
     pub(super) fn now(process: ProcessId, attached: Option<Duration>) -> Down {
         Down {

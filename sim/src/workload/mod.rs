@@ -57,6 +57,32 @@ pub struct Shared {
     pub is_over: Arc<AtomicBool>,
 }
 
+/// A folder with many children that no lock has made, which processes list now and then.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Listing {
+    /// The number of children.
+    pub nodes: usize,
+    /// The length of each name. A few long names are as many bytes as many short ones, and cost the
+    /// simulation less.
+    pub length: usize,
+}
+
+impl Listing {
+    const FOLDER: &str = "/listing";
+
+    /// The length of its list.
+    pub fn bytes(&self) -> u64 {
+        (self.nodes * self.length) as u64
+    }
+
+    /// The paths of the folder and of all its children.
+    pub fn paths(&self) -> impl Iterator<Item = String> {
+        let length = self.length;
+        let child = move |number| format!("{}/{}-{number}-", Self::FOLDER, "x".repeat(length));
+        [Self::FOLDER.to_owned()].into_iter().chain((0..self.nodes).map(child))
+    }
+}
+
 /// A lock of a run. All processes use it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
@@ -203,6 +229,9 @@ pub struct Job {
     /// Now and then a process closes its session while its threads use it, and connects anew.
     #[serde(default)]
     pub closes: bool,
+    /// One more thread lists this folder now and then.
+    #[serde(default)]
+    pub listing: Option<Listing>,
     /// The longest time of a usual hold.
     pub longest_hold: Duration,
     /// One hold in so many is longer than that.
@@ -329,7 +358,11 @@ fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) 
             thread::spawn(move || program(&job, &shared, &session))
         })
     });
-    let in_vain = in_vain.into_iter().flatten();
+    let lists = job.listing.map(|_| {
+        let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
+        thread::spawn(move || list_much(&job, &shared, &session))
+    });
+    let in_vain = in_vain.into_iter().flatten().chain(lists);
     let threads: Vec<_> = (0..job.threads)
         .map(|number| {
             let rng = Rng::with_seed(job.seed.wrapping_add(number as u64));
@@ -469,6 +502,27 @@ fn ask_in_vain(job: &Job, shared: &Shared, session: &ZkSession) {
         match outcome {
             Err(e) => log::debug!("refused: {e}"),
             Ok(_) => fail("wrong error", "a lock was given that every server must refuse"),
+        }
+    }
+}
+
+/// Lists the large folder now and then. None of its nodes is of a lock.
+fn list_much(job: &Job, shared: &Shared, session: &ZkSession) {
+    let mut rng = Rng::with_seed(job.seed.wrapping_add(u64::MAX - 3));
+    let mutex = match ZkMutex::new(session, Listing::FOLDER) {
+        Ok(mutex) => mutex,
+        Err(e) => return fail("wrong error", format!("no lock: {e}")),
+    };
+    while !shared.is_over.load(Ordering::Relaxed) {
+        let pause = between(&mut rng, job.session_timeout / 4, job.session_timeout * 4);
+        thread::sleep(pause);
+        shared.observer.calls();
+        let listed = mutex.contenders();
+        shared.observer.calls();
+        match listed {
+            Err(e) => log::debug!("no list: {e}"),
+            Ok(all) if all.is_empty() => {}
+            Ok(all) => fail("wrong error", format!("{all:?}: nobody has made these")),
         }
     }
 }

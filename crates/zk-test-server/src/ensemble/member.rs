@@ -54,6 +54,7 @@ impl Member {
 
     pub(super) fn stop(&mut self) {
         self.leave();
+        self.server.is_deaf = false;
     }
 
     /// Begins to lead or to follow, when an election is decided.
@@ -188,6 +189,8 @@ impl Member {
         }
         match self.server.front.greet(conn, frame)? {
             Greeting::Refused => {}
+            // The request that makes a session is a request as any other.
+            Greeting::Create { .. } if self.server.is_deaf => {}
             Greeting::Create { session, timeout } => {
                 let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
                 let body = &timeout_ms.to_be_bytes();
@@ -212,6 +215,9 @@ impl Member {
     }
 
     fn request(&mut self, conn: ConnId, frame: &[u8]) -> Result<(), Malformed> {
+        if self.server.is_deaf {
+            return Ok(());
+        }
         let Some(request) = self.server.front.receive(conn, frame, 0)? else { return Ok(()) };
         if !self.touch(request.session, request.timeout) {
             // The real server drops the requests of a session that has ended.

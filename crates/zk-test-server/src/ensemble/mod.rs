@@ -299,7 +299,7 @@ impl Ensemble {
         });
     }
 
-    /// Ends a member's process. The outputs are what the operating system does then: it closes all
+    /// Ends a member's process, and with it that it is deaf. The outputs are what the operating system does then: it closes all
     /// connections and streams. A caller that simulates the loss of the whole host drops these
     /// outputs.
     pub fn kill(&mut self, member: usize, now: Duration) {
@@ -318,6 +318,19 @@ impl Ensemble {
         if let Some(member) = self.members.get_mut(member) {
             member.server.front.limits = TimeoutLimits { min, max };
         }
+    }
+
+    /// From now on a member takes sessions up and answers none of its clients' requests, as a server
+    /// whose request thread is dead; or it answers again. What it has read until then is done.
+    pub fn set_deaf(&mut self, member: usize, is_deaf: bool) {
+        if let Some(member) = self.members.get_mut(member) {
+            member.server.is_deaf = is_deaf;
+        }
+    }
+
+    /// Whether that is so.
+    pub fn is_deaf(&self, member: usize) -> bool {
+        self.members.get(member).is_some_and(|member| member.server.is_deaf)
     }
 
     // ---- actions of an operator ----

@@ -45,6 +45,8 @@ pub(super) struct Server {
     pub(super) round: u64,
     /// Whether clients are served.
     pub(super) is_serving: bool,
+    /// Whether requests are read and not answered.
+    pub(super) is_deaf: bool,
     pub(super) pipeline: Pipeline,
     inputs: BTreeMap<ConnId, Frames>,
     /// Connections whose session is being made or checked. The member does not read them meanwhile.
@@ -70,6 +72,7 @@ impl Server {
             current_epoch: 0,
             round: 0,
             is_serving: false,
+            is_deaf: false,
             pipeline: Pipeline::default(),
             inputs: BTreeMap::new(),
             connecting: BTreeSet::new(),

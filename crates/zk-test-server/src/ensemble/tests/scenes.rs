@@ -388,3 +388,25 @@ fn containers_are_reaped_everywhere() {
     world.idle(&[client], ms(61_000));
     assert!((0..3).all(|member| world.ensemble.nodes(member).iter().all(|node| node.path != "/c")));
 }
+
+#[test]
+fn the_handshakes_of_a_deaf_member_keep_a_session_alive() {
+    let mut world = serving();
+    let member = world.followers()[0];
+    let client = world.attach(member, T);
+    assert!(is_ok(world.create(client, "/a", EPHEMERAL)));
+    world.ensemble.set_deaf(member, true);
+    let answers = world.clients[client].answers.len();
+    world.watch(client, "/a");
+    world.run(T / 2);
+    assert_eq!(world.clients[client].answers.len(), answers);
+    for _ in 0..6 {
+        world.leave(client);
+        world.connect(client, member);
+        world.run(T / 2);
+        assert!(world.clients[client].is_attached);
+    }
+    assert_eq!(world.expiries(world.clients[client].session), 0);
+    world.run(T * 2);
+    assert_eq!(world.expiries(world.clients[client].session), 1);
+}
