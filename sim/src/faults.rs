@@ -1,10 +1,8 @@
 //! The kinds of faults, and the plan of a seed.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::rc::Rc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +14,7 @@ use zk_sim_runtime::{
 
 use crate::last_words::LastWords;
 use crate::late_handshakes::LateHandshakes;
-use crate::names::{LookUps, Mute, Stranger};
+use crate::names::{LookUps, Stranger};
 use crate::operator::Request;
 use crate::scenario::World;
 use crate::{between, block_foreign_code, client_host};
@@ -765,10 +763,7 @@ fn half_works(world: &World, member: usize, how: Half, lasts: Duration) {
             }
         }
         Half::Mute => {
-            let at = servers.address(member);
-            let all = net::connections().into_iter().filter(|open| open.to == at);
-            all.for_each(|open| net::cut(open.id));
-            net::listen(at, Rc::new(RefCell::new(Mute)));
+            servers.mute(member);
             after(lasts, move || servers.listen(member));
         }
         Half::Deaf => {

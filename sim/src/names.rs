@@ -190,24 +190,14 @@ impl Names {
         silent_since: Duration,
     ) -> Option<Reach> {
         let client = host_of(process);
-        let open_since = |one: IpAddr, other: IpAddr| {
-            let ways = [net::way(one, other), net::way(other, one)];
-            ways.iter().all(|way| way.is_open).then(|| ways[0].since.max(ways[1].since))
-        };
-        let leader = servers.leader()?;
-        let leads = servers.serves_since(leader)?;
+        let (quorum_since, leader) = (servers.quorum_since()?, servers.leader()?);
         let good = |member: usize| {
             let at = servers.address(member);
-            let linked = match member == leader {
-                true => Some(Duration::ZERO),
-                false => open_since(at.ip(), servers.address(leader).ip()),
-            };
             let parts = [
                 servers.serves_since(member),
-                linked,
                 net::listens_since(at),
                 self.told_since(process, at.ip()),
-                open_since(client, at.ip()),
+                net::both_ways_since(client, at.ip()),
             ];
             let all: Option<Vec<Duration>> = parts.into_iter().collect();
             Some((all?.into_iter().max()?, at.ip()))
@@ -217,7 +207,8 @@ impl Names {
         all.sort_unstable();
         let quorum = servers.count() / 2 + usize::from(servers.leader_serves());
         let (last, _) = all.get(quorum.checked_sub(1)?)?;
-        let mut reach = Reach { since: leads.max(*last), targets: 0, mute: 0, silent: 0 };
+        let since = quorum_since.max(*last);
+        let mut reach = Reach { since, targets: 0, mute: 0, silent: 0 };
         for ip in self.targets() {
             reach.targets += 1;
             if all.iter().any(|(_, good)| *good == ip) {

@@ -10,6 +10,7 @@ use zk_sim_runtime::net::{self, ConnId, Service, Wire};
 use zk_sim_runtime::{ProcessId, at, note, now};
 use zk_test_server::ensemble::{Ensemble, NodeInfo, NodeView, Notice, Output, Packet, Settings};
 
+use crate::names::Mute;
 use crate::observer::Node;
 use crate::operator::{self, Request};
 use crate::server_host;
@@ -80,8 +81,10 @@ struct Known {
 
 struct Member {
     host: IpAddr,
-    /// When it last began or ceased to serve, or to be deaf.
-    changed: Duration,
+    /// When it was last deaf, or began to be.
+    hears_since: Duration,
+    /// Another service has its address.
+    is_mute: bool,
     /// When it last began or ceased to lead or to follow.
     joined: Duration,
     /// The connections of its clients, and the clients; an operator is no process.
@@ -123,7 +126,8 @@ impl Servers {
     pub fn start(settings: &Settings, seed: u64) -> Servers {
         let member = |number| Member {
             host: server_host(number),
-            changed: Duration::ZERO,
+            hears_since: Duration::ZERO,
+            is_mute: false,
             joined: Duration::ZERO,
             conns: Vec::new(),
             stalled_until: Duration::ZERO,
@@ -186,26 +190,51 @@ impl Servers {
         note(&format!("server {member} is deaf: {is_deaf}"));
         let mut inner = self.0.borrow_mut();
         inner.ensemble.set_deaf(member, is_deaf);
-        inner.members[member].changed = now();
+        inner.members[member].hears_since = now();
     }
 
-    /// Since when a member has served its clients, under the leader that was elected last. A member
-    /// that has just been stalled counts as one that does not serve.
-    pub fn serves_since(&self, member: usize) -> Option<Duration> {
+    /// Lets a member's address accept connections that nobody serves, and cuts those that are open.
+    /// [`Self::listen`] ends that.
+    pub fn mute(&self, member: usize) {
+        let at = self.address(member);
+        let all = net::connections().into_iter().filter(|open| open.to == at);
+        all.for_each(|open| net::cut(open.id));
+        self.0.borrow_mut().members[member].is_mute = true;
+        net::listen(at, Rc::new(RefCell::new(Mute)));
+    }
+
+    /// Since when a member has led or followed the leader that was elected last. A member that is
+    /// stalled counts as one that does not, and one that the leader does not hear.
+    pub fn takes_part_since(&self, member: usize) -> Option<Duration> {
         let inner = self.0.borrow();
-        let Inner { ensemble, members, .. } = &*inner;
-        let Member { changed, stalled_until, .. } = &members[member];
-        let serves = ensemble.is_serving(member)
-            && !ensemble.is_deposed(member)
-            && !ensemble.is_deaf(member)
+        let leader = inner.ensemble.leader()?;
+        let Member { joined, stalled_until, host, .. } = &inner.members[member];
+        let takes_part = inner.ensemble.is_serving(member)
+            && !inner.ensemble.is_deposed(member)
             && now() >= *stalled_until;
-        serves.then(|| *changed.max(stalled_until))
+        let linked = match member == leader {
+            true => Duration::ZERO,
+            false => net::both_ways_since(*host, inner.members[leader].host)?,
+        };
+        takes_part.then(|| linked.max(*joined).max(*stalled_until))
     }
 
-    /// Since when a member has had its part, whether it serves requests or not.
-    pub fn led_since(&self, member: usize) -> Option<Duration> {
+    /// Since when the same majority has taken part, with its leader.
+    pub fn quorum_since(&self) -> Option<Duration> {
+        let leads = self.takes_part_since(self.leader()?)?;
+        let all = (0..self.count()).filter_map(|member| self.takes_part_since(member));
+        let mut all: Vec<Duration> = all.collect();
+        all.sort_unstable();
+        Some(leads.max(*all.get(self.count() / 2)?))
+    }
+
+    /// Since when a member has taken part, and served its clients' requests.
+    pub fn serves_since(&self, member: usize) -> Option<Duration> {
+        let joined = self.takes_part_since(member)?;
         let inner = self.0.borrow();
-        inner.ensemble.is_serving(member).then(|| inner.members[member].joined)
+        let state = &inner.members[member];
+        let serves = !inner.ensemble.is_deaf(member) && !state.is_mute;
+        serves.then(|| joined.max(state.hears_since))
     }
 
     /// Whether the leader serves clients.
@@ -220,6 +249,7 @@ impl Servers {
 
     /// Lets a running member accept connections.
     pub fn listen(&self, member: usize) {
+        self.0.borrow_mut().members[member].is_mute = false;
         if self.0.borrow().ensemble.is_running(member) {
             let listener = Listener { member, servers: self.clone() };
             net::listen(self.address(member), Rc::new(RefCell::new(listener)));
@@ -624,8 +654,7 @@ impl Inner {
             Output::Notice { member, notice } => {
                 note(&format!("server {member} {notice}"));
                 if !matches!(notice, Notice::Expired { .. }) {
-                    let state = &mut self.members[member];
-                    (state.changed, state.joined) = (now(), now());
+                    self.members[member].joined = now();
                 }
                 // A session that was ended before stays ended.
                 if let (Notice::Expired { session }, Some(told)) = (notice, &self.on_expired)

@@ -69,8 +69,8 @@ pub use self::core::{
     rng, run, stats,
 };
 pub use self::process::{
-    Death, ProcessId, ProcessSettings, clock_of, exit, host_of, is_alive, kill, process_name, resume,
-    set_drift, sleep_host, slept_for, spawn, stop, stopped_for, this_process,
+    Death, ProcessId, ProcessSettings, clock_of, exit, host_of, is_alive, kill, process_name,
+    resume, set_drift, sleep_host, slept_for, spawn, stop, stopped_for, this_process,
 };
 pub use self::steps::{Call, Step, Touch, at_step, call_begins, call_ends, hold_thread};
 pub use self::trace::note;

@@ -534,6 +534,12 @@ pub fn way(from: IpAddr, to: IpAddr) -> Way {
     })
 }
 
+/// Since when both ways between two hosts have been open.
+pub fn both_ways_since(one: IpAddr, other: IpAddr) -> Option<Duration> {
+    let ways = [way(one, other), way(other, one)];
+    ways.iter().all(|way| way.is_open).then(|| ways[0].since.max(ways[1].since))
+}
+
 /// Since when the address accepts connections, with the service that it has now.
 pub fn listens_since(at: SocketAddr) -> Option<Duration> {
     with_net(|net| net.listeners.get(&at).map(|(_, since)| Duration::from_nanos(*since)))

@@ -531,8 +531,8 @@ impl Observer {
     pub fn look(&self, servers: &Servers, names: &Names) {
         let tree = servers.newest();
         self.look_at_reach(servers, names);
-        let led_since = servers.leader().and_then(|leader| servers.led_since(leader));
-        report(self.seen(|seen| seen.unserved(tree.as_deref(), led_since)));
+        let since = servers.quorum_since();
+        report(self.seen(|seen| seen.unserved(tree.as_deref(), since)));
         report(self.seen(|seen| seen.lost_without_trouble()));
         report(self.seen(|seen| seen.told_late()));
         report(self.seen(|seen| seen.wait_in_vain()));

@@ -4,7 +4,8 @@
 //! session alive at the leader. Its client holds nothing any more by then, and others wait for its
 //! nodes. So a session that gets handshakes and no answer to a request is let go: the leader has
 //! none of its nodes three timeouts after the first such handshake. Two ticks more are allowed,
-//! since the leader counts in ticks; and sessions begin anew at a new leader.
+//! since the leader counts in ticks. Time in which the leader has no majority does not count, nor what
+//! was before it was elected: sessions begin anew at a new leader.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -48,20 +49,20 @@ impl Unserved {
 }
 
 impl Seen {
-    /// Checks that no session lives on without being served. `led_since`: since when the leader has
-    /// led.
+    /// Checks that no session lives on without being served. `quorum_since`: since when the leader
+    /// has had a majority, and could end the session.
     pub(super) fn unserved(
         &mut self,
         tree: Option<&[NodeInfo]>,
-        led_since: Option<Duration>,
+        quorum_since: Option<Duration>,
     ) -> Option<Broken> {
-        let (tree, led_since) = (tree?, led_since?);
+        let (tree, quorum_since) = (tree?, quorum_since?);
         let slowness = self.setting.slowness();
         let timeout = self.setting.session_timeout * slowness;
         let most = timeout * 3 + self.setting.tick * 2 + LATE;
         let mut broken = None;
         for (session, state) in &mut self.unserved.0 {
-            let lasts = now().saturating_sub(state.since.max(led_since));
+            let lasts = now().saturating_sub(state.since.max(quorum_since));
             let Some(node) = tree.iter().find(|node| node.owner == *session) else { continue };
             if lasts > timeout && !std::mem::replace(&mut state.is_counted, true) {
                 self.counts.note(UNSERVED);
