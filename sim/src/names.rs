@@ -75,7 +75,7 @@ pub struct Reach {
     pub targets: u32,
     /// How many of the others let a connection come about, or did so a while ago.
     pub mute: u32,
-    /// How many of them have been silent all the time, or refuse.
+    /// How many of them have been silent all the time. The others refuse at once.
     pub silent: u32,
 }
 
@@ -218,7 +218,11 @@ impl Names {
             let is_silent = ways.iter().any(|way| !way.is_open && way.since <= silent_since);
             let refuses = ways.iter().all(|way| way.is_open)
                 && net::listens_since(SocketAddr::new(ip, PORT)).is_none();
-            if is_silent || refuses { reach.silent += 1 } else { reach.mute += 1 }
+            if is_silent {
+                reach.silent += 1;
+            } else if !refuses {
+                reach.mute += 1;
+            }
         }
         Some(reach)
     }

@@ -62,7 +62,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 48] = [
+pub const CHECKS: [&str; 49] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -76,6 +76,7 @@ pub const CHECKS: [&str; 48] = [
     "held too long",
     "end told late",
     "lost without trouble",
+    "suspended in calm",
     "away",
     "lost within reach",
     "gone address",
@@ -115,13 +116,14 @@ pub const CHECKS: [&str; 48] = [
 
 /// The checks that are not made where clocks drift beyond the bound: nothing is promised there of
 /// what they check. Where two hold a lock this is counted instead, see [`Counts::overlaps`].
-const OF_THE_BOUND: [&str; 7] = [
+const OF_THE_BOUND: [&str; 8] = [
     "two holders",
     "too many permits",
     "held without a node",
     "queue order",
     "lease outlived",
     "lost without trouble",
+    "suspended in calm",
     "lost within reach",
 ];
 
@@ -269,6 +271,15 @@ struct Session {
     epoch: Option<u64>,
     /// The time at which it got that, or lost it.
     attached: Duration,
+    /// It was seen on this connection at a time at which it must not lose it.
+    was_in_calm: bool,
+}
+
+impl Session {
+    /// It has just got this connection, or lost its last one.
+    fn now(process: ProcessId, epoch: Option<u64>) -> Session {
+        Session { process, epoch, attached: now(), was_in_calm: false }
+    }
 }
 
 /// Counts of events.
@@ -362,7 +373,10 @@ impl Observer {
                 let since = observer.seen(|seen| seen.down.get(&process).and_then(Down::since));
                 let reach = names.reach(&granted, process, since.unwrap_or_default());
                 let sessions = granted.sessions().into_iter().collect();
-                report(observer.seen(|seen| seen.is_back(process, session, reach, &sessions)));
+                report(observer.seen(|seen| {
+                    let back = seen.is_back(process, session, reach, &sessions);
+                    back.or_else(|| seen.was_suspended_in_calm(process, session))
+                }));
             }
             observer.seen(|seen| match news {
                 SessionNews::Attached { session, epoch } => {
@@ -372,15 +386,13 @@ impl Observer {
                     }
                     seen.down.remove(&process);
                     seen.newest_session.insert(process, session);
-                    seen.sessions
-                        .insert(session, Session { process, epoch: Some(epoch), attached: now() });
+                    seen.sessions.insert(session, Session::now(process, Some(epoch)));
                 }
                 SessionNews::Detached { session } => {
                     let before = seen.sessions.get(&session).filter(|of| of.epoch.is_some());
                     let attached = before.map(|of| of.attached);
                     seen.down.entry(process).or_insert_with(|| Down::now(process, attached));
-                    seen.sessions
-                        .insert(session, Session { process, epoch: None, attached: now() });
+                    seen.sessions.insert(session, Session::now(process, None));
                 }
             });
         });
@@ -534,6 +546,7 @@ impl Observer {
         let since = servers.quorum_since();
         report(self.seen(|seen| seen.unserved(tree.as_deref(), since)));
         report(self.seen(|seen| seen.lost_without_trouble()));
+        self.seen(Seen::count_sessions_in_calm);
         report(self.seen(|seen| seen.told_late()));
         report(self.seen(|seen| seen.wait_in_vain()));
         report(self.seen(|seen| seen.wait_on()));
@@ -892,8 +905,7 @@ impl Seen {
             if hold.hold.is_told_lost() {
                 hold.lost = Some(now());
             }
-            let until = [None, Some(hold.process)].map(|of| self.trouble.get(&of).copied());
-            let until = until.into_iter().flatten().max().unwrap_or_default();
+            let until = trouble_of(&self.trouble, hold.process);
             if now() <= until + self.setting.session_timeout * 2 || may_lose {
                 continue;
             }
@@ -916,6 +928,44 @@ impl Seen {
             }
         }
         broken
+    }
+
+    /// Notes the sessions that must not lose their connections now: nothing has disturbed them for
+    /// two session timeouts. A line on which the longest answer takes a part of the timeout is no
+    /// trouble. Each connection is counted once.
+    fn count_sessions_in_calm(&mut self) {
+        if self.setting.may_overlap || self.setting.is_tight {
+            return;
+        }
+        for session in self.sessions.values_mut().filter(|session| session.epoch.is_some()) {
+            let until = trouble_of(&self.trouble, session.process);
+            let is_calm = now() > until + self.setting.session_timeout * 2;
+            if is_calm && !std::mem::replace(&mut session.was_in_calm, true) {
+                self.counts.note("suspended in calm");
+            }
+        }
+    }
+
+    /// The process has this session on a new connection, and had it before on one that it should not
+    /// have lost.
+    fn was_suspended_in_calm(&self, process: ProcessId, session: i64) -> Option<Broken> {
+        if self.setting.may_overlap
+            || self.setting.is_tight
+            || self.newest_session.get(&process) != Some(&session)
+        {
+            return None;
+        }
+        let detached = self.down.get(&process)?.since()?;
+        let until = trouble_of(&self.trouble, process);
+        let text = || {
+            format!(
+                "{} lost the connection of its session at {detached:?}, and there was no fault \
+                 since {until:?}",
+                process_name(process)
+            )
+        };
+        let is_calm = detached > until + self.setting.session_timeout * 2;
+        is_calm.then(|| ("suspended in calm", text()))
     }
 
     /// Checks that holders are notified in time after the end of their lease, and that no guard
@@ -1017,6 +1067,12 @@ impl Guard {
     fn thread(&self) -> String {
         format!("thread {} of {}", self.thread, process_name(self.process))
     }
+}
+
+/// Until when this process, or all of them, had some trouble.
+fn trouble_of(trouble: &BTreeMap<Option<ProcessId>, Duration>, process: ProcessId) -> Duration {
+    let until = [None, Some(process)].map(|of| trouble.get(&of).copied());
+    until.into_iter().flatten().max().unwrap_or_default()
 }
 
 /// Whether only one of these two nodes may be held at a time.

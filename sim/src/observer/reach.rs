@@ -50,7 +50,7 @@ pub(super) struct Reaching {
 /// With N addresses, m of which take a connection and no session, and s of which are silent: one
 /// pass over all addresses takes N times the longest time between two attempts (250 ms), T/6 for
 /// each handshake that is not answered, and T/6 for each three silent addresses, since three
-/// sockets connect at once. Between two passes there is a pause of T/8 at most. A pass that was
+/// sockets connect at once. An address that refuses costs no more than its attempt. Between two passes there is a pause of T/8 at most. A pass that was
 /// under way when the majority came may have passed it by, and may be in a handshake.
 pub(super) struct Bound {
     timeout: Duration,
