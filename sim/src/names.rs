@@ -68,8 +68,8 @@ struct Inner {
 /// Where a process could connect to now, and since when that has been so.
 #[derive(Clone, Copy, Debug)]
 pub struct Reach {
-    /// Since when the same majority of the servers has served, with its leader, and all of it could
-    /// be reached by addresses that the resolver says.
+    /// Since when the same majority of the servers has taken part, with its leader, and one of them
+    /// could be reached by an address that the resolver says.
     pub since: Duration,
     /// The number of addresses.
     pub targets: u32,
@@ -181,8 +181,8 @@ impl Names {
         inner.names.iter().filter_map(since).min()
     }
 
-    /// Where this process could connect to, if a majority of the servers can be reached. Hosts that
-    /// have been silent since `silent_since` have taken no connection.
+    /// Where this process could connect to, if there is a majority, and one of it can be reached.
+    /// Hosts that have been silent since `silent_since` have taken no connection.
     pub fn reach(
         &self,
         servers: &Servers,
@@ -205,9 +205,8 @@ impl Names {
         let dialled = (0..servers.count()).filter(|n| servers.leader_serves() || *n != leader);
         let mut all: Vec<(Duration, IpAddr)> = dialled.filter_map(good).collect();
         all.sort_unstable();
-        let quorum = servers.count() / 2 + usize::from(servers.leader_serves());
-        let (last, _) = all.get(quorum.checked_sub(1)?)?;
-        let since = quorum_since.max(*last);
+        let (first, _) = all.first()?;
+        let since = quorum_since.max(*first);
         let mut reach = Reach { since, targets: 0, mute: 0, silent: 0 };
         for ip in self.targets() {
             reach.targets += 1;

@@ -1,8 +1,8 @@
 //! A session comes back while servers can be reached.
 //!
-//! * *Away*: while a majority of the servers serves and is reachable for a process, by addresses
-//!   that the resolver tells it in time, a session that the leader still has is connected again
-//!   within [`Bound::away`].
+//! * *Away*: while a majority of the servers takes part, and one of it serves and is reachable for a
+//!   process, by an address that the resolver tells it in time, a session that the leader still has
+//!   is connected again within [`Bound::away`].
 //! * *Lost within reach*: if that lasts for [`Bound::hold`], and nothing else has happened to the
 //!   connection of the process meanwhile, its holds are not lost: the session had a connection
 //!   again, and time to renew its lease, before the first of them could end.
@@ -51,7 +51,7 @@ pub(super) struct Reaching {
 /// pass over all addresses takes N times the longest time between two attempts (250 ms), T/6 for
 /// each handshake that is not answered, and T/6 for each three silent addresses, since three
 /// sockets connect at once. An address that refuses costs no more than its attempt. Between two passes there is a pause of T/8 at most. A pass that was
-/// under way when the majority came may have passed it by, and may be in a handshake.
+/// under way when the server came may have passed it by, and may be in a handshake.
 pub(super) struct Bound {
     timeout: Duration,
     pass: Duration,
@@ -66,7 +66,7 @@ impl Bound {
         Bound { timeout, pass, slowness: setting.slowness() }
     }
 
-    /// The session is back. `is_first`: it was lost while the majority could be reached.
+    /// The session is back. `is_first`: it was lost while the server could be reached.
     fn away(&self, is_first: bool) -> Duration {
         let first = self.pass + self.timeout / 8 + self.timeout / 16 + LATE;
         let before = if is_first { Duration::ZERO } else { self.pass + self.timeout / 6 };
