@@ -687,6 +687,7 @@ impl Fault {
             }
             Fault::SlowLine { process, rate, lasts } => {
                 let to = client_host(*process);
+                observer.has_slow_line(world.process(*process), *lasts);
                 for from in (0..servers.count()).map(|member| servers.host(member)) {
                     net::set_rate(from, to, Some(*rate));
                     after(*lasts, move || net::set_rate(from, to, None));

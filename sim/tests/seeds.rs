@@ -131,7 +131,7 @@ plans! {
 }
 
 /// A seed with few steps.
-const SHORT: &str = "21";
+const SHORT: &str = "24";
 
 #[test]
 fn a_seed_is_the_same_run_each_time() {

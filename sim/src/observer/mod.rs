@@ -76,7 +76,7 @@ pub const CHECKS: [&str; 49] = [
     "held too long",
     "end told late",
     "lost without trouble",
-    "suspended in calm",
+    "lost on a slow line",
     "away",
     "lost within reach",
     "gone address",
@@ -123,7 +123,7 @@ const OF_THE_BOUND: [&str; 8] = [
     "queue order",
     "lease outlived",
     "lost without trouble",
-    "suspended in calm",
+    "lost on a slow line",
     "lost within reach",
 ];
 
@@ -201,6 +201,8 @@ struct Seen {
     deposed: BTreeMap<ProcessId, Duration>,
     /// Until when each process had, or has, some trouble of its own, and all of them together.
     trouble: BTreeMap<Option<ProcessId>, Duration>,
+    /// Since when, and until when, the line of each process is slow.
+    slow_lines: BTreeMap<ProcessId, (Duration, Duration)>,
     /// The calls for several locks, by their threads.
     several: BTreeMap<ThreadId, Several>,
     /// What the clients send.
@@ -375,7 +377,7 @@ impl Observer {
                 let sessions = granted.sessions().into_iter().collect();
                 report(observer.seen(|seen| {
                     let back = seen.is_back(process, session, reach, &sessions);
-                    back.or_else(|| seen.was_suspended_in_calm(process, session))
+                    back.or_else(|| seen.was_lost_on_a_slow_line(process, session))
                 }));
             }
             observer.seen(|seen| match news {
@@ -536,6 +538,11 @@ impl Observer {
         });
     }
 
+    /// For so long the line from the servers to this process is slow.
+    pub fn has_slow_line(&self, process: ProcessId, lasts: Duration) {
+        self.seen(|seen| seen.slow_lines.insert(process, (now(), now() + lasts)));
+    }
+
     // ---- regular checks ----
 
     /// Checks for states that must not last: holders without a notification, waiters that were not
@@ -546,7 +553,7 @@ impl Observer {
         let since = servers.quorum_since();
         report(self.seen(|seen| seen.unserved(tree.as_deref(), since)));
         report(self.seen(|seen| seen.lost_without_trouble()));
-        self.seen(Seen::count_sessions_in_calm);
+        self.seen(Seen::count_sessions_on_slow_lines);
         report(self.seen(|seen| seen.told_late()));
         report(self.seen(|seen| seen.wait_in_vain()));
         report(self.seen(|seen| seen.wait_on()));
@@ -930,25 +937,29 @@ impl Seen {
         broken
     }
 
-    /// Notes the sessions that must not lose their connections now: nothing has disturbed them for
-    /// two session timeouts. A line on which the longest answer takes a part of the timeout is no
-    /// trouble. Each connection is counted once.
-    fn count_sessions_in_calm(&mut self) {
+    /// Notes the sessions on slow lines that must not lose their connections now: nothing else has
+    /// disturbed them for two session timeouts, and the longest answer takes a part of the timeout.
+    /// Each connection is counted once.
+    fn count_sessions_on_slow_lines(&mut self) {
         if self.setting.may_overlap || self.setting.is_tight {
             return;
         }
         for session in self.sessions.values_mut().filter(|session| session.epoch.is_some()) {
             let until = trouble_of(&self.trouble, session.process);
-            let is_calm = now() > until + self.setting.session_timeout * 2;
+            let is_slow = self
+                .slow_lines
+                .get(&session.process)
+                .is_some_and(|(from, until)| (*from..*until).contains(&now()));
+            let is_calm = is_slow && now() > until + self.setting.session_timeout * 2;
             if is_calm && !std::mem::replace(&mut session.was_in_calm, true) {
-                self.counts.note("suspended in calm");
+                self.counts.note("lost on a slow line");
             }
         }
     }
 
     /// The process has this session on a new connection, and had it before on one that it should not
     /// have lost.
-    fn was_suspended_in_calm(&self, process: ProcessId, session: i64) -> Option<Broken> {
+    fn was_lost_on_a_slow_line(&self, process: ProcessId, session: i64) -> Option<Broken> {
         if self.setting.may_overlap
             || self.setting.is_tight
             || self.newest_session.get(&process) != Some(&session)
@@ -956,6 +967,10 @@ impl Seen {
             return None;
         }
         let detached = self.down.get(&process)?.since()?;
+        let (from, slow_until) = self.slow_lines.get(&process)?;
+        if !(*from..*slow_until).contains(&detached) {
+            return None;
+        }
         let until = trouble_of(&self.trouble, process);
         let text = || {
             format!(
@@ -965,7 +980,7 @@ impl Seen {
             )
         };
         let is_calm = detached > until + self.setting.session_timeout * 2;
-        is_calm.then(|| ("suspended in calm", text()))
+        is_calm.then(|| ("lost on a slow line", text()))
     }
 
     /// Checks that holders are notified in time after the end of their lease, and that no guard
