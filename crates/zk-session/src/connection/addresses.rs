@@ -19,7 +19,7 @@ use crate::world::HashMap;
 
 /// After this time a look-up without an answer counts as failed. The resolver's own limits are
 /// longer, and nothing ends it earlier.
-const LOOK_UP_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const LOOK_UP_LIMIT: Duration = Duration::from_secs(5);
 
 /// One address of one host of the connect string. It is shown as `zk1:2181 (10.0.0.1:2181)`, or as
 /// the address alone if the connect string has no name for it.
@@ -54,7 +54,7 @@ struct Name {
     is_asked: bool,
     /// When the last look-up began.
     asked: Option<BootTime>,
-    /// When the last look-up ended.
+    /// When the last look-up began that has ended.
     answered: Option<BootTime>,
     /// Why the last look-up has given no address.
     error: Option<String>,
@@ -123,10 +123,9 @@ impl Addresses {
         &mut self,
         host: &Host,
         answer: io::Result<Vec<SocketAddr>>,
-        now: BootTime,
     ) -> Option<Arc<dyn Owner>> {
         if let Some(name) = self.names.iter_mut().find(|name| name.host == *host) {
-            (name.is_asked, name.answered) = (false, Some(now));
+            (name.is_asked, name.answered) = (false, name.asked);
             let is_none = |e: &io::Error| e.kind() == ErrorKind::NotFound;
             name.error = match answer {
                 Ok(addrs) if !addrs.is_empty() => {
@@ -174,14 +173,14 @@ impl Addresses {
         self.names.iter().map(|name| name.addrs.len()).sum()
     }
 
-    /// Whether this is an address of today: the resolver has answered since `down_since`, or it has
-    /// not answered for long and nothing better can be known. An address of before may belong to
-    /// another ensemble now.
-    pub(super) fn is_current(&self, target: &Target, down_since: BootTime, now: BootTime) -> bool {
+    /// Whether this is an address of today: the resolver was asked after `since` and has answered, or
+    /// it has not answered for long and nothing better can be known. An address of before may belong
+    /// to another ensemble now.
+    pub(super) fn is_current(&self, target: &Target, since: BootTime, now: BootTime) -> bool {
         self.names.iter().any(|name| {
             name.addrs.contains(&target.addr)
                 && name.host.to_string() == target.host
-                && name.is_current(down_since, now)
+                && name.is_current(since, now)
         })
     }
 
@@ -253,10 +252,10 @@ impl Name {
         Some(again.unwrap_or(down_since))
     }
 
-    /// Whether the resolver has answered since `down_since`, or has not answered for long.
-    fn is_current(&self, down_since: BootTime, now: BootTime) -> bool {
+    /// Whether the resolver was asked after `since` and has answered, or has not answered for long.
+    fn is_current(&self, since: BootTime, now: BootTime) -> bool {
         self.is_address
-            || self.answered.is_some_and(|answered| answered >= down_since)
+            || self.answered.is_some_and(|asked| asked >= since)
             || self.limit().is_some_and(|limit| limit <= now)
     }
 

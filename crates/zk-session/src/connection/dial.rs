@@ -62,6 +62,8 @@ pub(super) struct Dialer {
     next_dial: BootTime,
     failures: u32,
     down_since: BootTime,
+    /// When a server said first in this outage that it does not know the session.
+    doubted: Option<BootTime>,
 }
 
 pub(super) enum DialStep {
@@ -116,6 +118,7 @@ impl Dialer {
             next_dial: now,
             failures: 0,
             down_since: now,
+            doubted: None,
         }
     }
 
@@ -197,9 +200,18 @@ impl Dialer {
         self.addresses.lock().has(target)
     }
 
-    /// Whether this is an address of today ([`Addresses::is_current`]).
-    pub(super) fn is_current(&self, target: &Target, now: BootTime) -> bool {
-        self.addresses.lock().is_current(target, self.down_since, now)
+    /// Whether the session has ended if this server does not know it. The servers may have got other
+    /// addresses since the last look-up, and another ensemble theirs. So an address of a name is
+    /// believed if the resolver still gives it after some server has said that.
+    pub(super) fn is_believed(&self, target: &Target, now: BootTime) -> bool {
+        self.addresses.lock().is_current(target, self.doubted.unwrap_or(BootTime::END), now)
+    }
+
+    /// A server that is not believed does not know the session: the names are looked up again.
+    pub(super) fn doubt(&mut self, now: BootTime) {
+        if self.doubted.is_none() {
+            (self.doubted, self.down_since) = (Some(now), now);
+        }
     }
 
     /// Whether each server has this property ([`Addresses::all_are`]).
@@ -256,6 +268,7 @@ impl Dialer {
         self.seen.clear();
         self.open.clear();
         self.is_in_pass = false;
+        self.doubted = None;
     }
 
     /// The connection to this target, which carried the session, has failed after `lasted`.
@@ -267,6 +280,7 @@ impl Dialer {
         now: BootTime,
     ) {
         self.down_since = now;
+        self.doubted = None;
         self.next_dial = now;
         self.is_in_pass = false;
         self.pass.clear();

@@ -298,12 +298,12 @@ impl EventLoop {
         let Some(attempt) = self.attempts.take_ready() else { return false };
         let connection = self.owner.connection();
         let bound = self.dialer.bound(self.urgency(inner, now));
-        let is_current = self.dialer.is_current(&attempt.target, now);
+        let is_believed = self.dialer.is_believed(&attempt.target, now);
         *connection.server.lock() = attempt.target.to_string();
         let epoch_before = inner.machine.epoch();
         (inner.socket, inner.tls) = (Some(attempt.socket.clone()), attempt.tls);
         (inner.token, inner.interest) = (attempt.token, Some(attempt.interest));
-        inner.machine.connected(Dialled { bound, is_current }, now);
+        inner.machine.connected(Dialled { bound, is_believed }, now);
         inner.flush(&connection.registry);
         self.link = Some(Link {
             socket: attempt.socket,
@@ -499,6 +499,9 @@ impl EventLoop {
         } else {
             debug!("{target}: {reason}");
         }
+        if inner.machine.take_doubt() {
+            self.dialer.doubt(now);
+        }
         match inner.machine.take_refusal() {
             Some(refusal) => {
                 self.refusing.insert(target.addr);
@@ -529,14 +532,14 @@ impl EventLoop {
         let spawned = spawn_own("zkm-resolve".into(), move || {
             let answer = contained(|| resolve(&asked.name, asked.port))
                 .unwrap_or_else(|| Err(io::Error::other("the look-up panicked")));
-            let dials = addresses.lock().answered(&asked, answer, BootTime::now());
+            let dials = addresses.lock().answered(&asked, answer);
             if let Some(owner) = dials {
                 owner.connection().wake();
             }
         });
         if let Err(e) = spawned {
             let no_thread = Err(io::Error::other(format!("no thread for it ({e})")));
-            self.dialer.addresses().lock().answered(host, no_thread, BootTime::now());
+            self.dialer.addresses().lock().answered(host, no_thread);
         }
     }
 

@@ -188,6 +188,8 @@ pub(crate) struct Machine {
     phase: Phase,
     session: Option<Session>,
     ending: Option<Ending>,
+    /// The last server did not know the session and is not believed, until the owner has taken this.
+    is_doubted: bool,
     /// Why the last server has refused the login, until the owner has taken it.
     refused_here: Option<String>,
     /// Why the servers refuse the login, if that has ended the session.
@@ -245,9 +247,9 @@ pub(crate) struct Machine {
 pub(crate) struct Dialled {
     /// How long the server may take for the handshake, and again for the login.
     pub(crate) bound: Duration,
-    /// It is known that the server belongs to the ensemble. Otherwise the resolver has not answered
-    /// in this outage, and the address of before may be another ensemble's by now.
-    pub(crate) is_current: bool,
+    /// If the server does not know the session, the session has ended. Otherwise the address may
+    /// belong to another ensemble by now.
+    pub(crate) is_believed: bool,
 }
 
 struct Session {
@@ -365,6 +367,7 @@ impl Machine {
             phase: Phase::Down,
             session: None,
             ending: None,
+            is_doubted: false,
             refused_here: None,
             refusal: None,
             epoch: 0,
@@ -379,7 +382,7 @@ impl Machine {
             last_ordered: now,
             last_took: Duration::ZERO,
             is_held: false,
-            dialled: Dialled { bound: Duration::ZERO, is_current: true },
+            dialled: Dialled { bound: Duration::ZERO, is_believed: true },
             up_since: now,
             taken_up: None,
             is_new: false,

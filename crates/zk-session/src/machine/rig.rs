@@ -111,12 +111,12 @@ impl Rig {
         self.connect_to(true)
     }
 
-    /// The same; `is_current`: the server is known to belong to the ensemble.
-    pub(super) fn connect_to(&mut self, is_current: bool) -> Vec<u8> {
+    /// The same; `is_believed`: the session has ended if the server does not know it.
+    pub(super) fn connect_to(&mut self, is_believed: bool) -> Vec<u8> {
         self.server_in.clear();
         self.machine.cut = None;
         let bound = self.machine.timeout() / 6;
-        self.machine.connected(Dialled { bound, is_current }, self.now);
+        self.machine.connected(Dialled { bound, is_believed }, self.now);
         std::mem::take(&mut self.machine.to_server)
     }
 

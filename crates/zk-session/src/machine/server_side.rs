@@ -200,8 +200,9 @@ impl Machine {
             // A server that does not know our session grants a timeout of zero. Another session
             // must never take the place of ours: guards and callers belong to this session.
             Some(session) if timeout == 0 || reply.session_id != session.id => {
-                if !self.dialled.is_current {
-                    let reason = "does not know the session, and the resolver has not said yet whether this address still belongs to the ensemble";
+                if !self.dialled.is_believed {
+                    self.is_doubted = true;
+                    let reason = "does not know the session; whether its address still belongs to the ensemble is asked of the resolver first";
                     self.disconnect(reason.into(), now);
                 } else if self.is_ending() {
                     self.over(true);
@@ -268,6 +269,11 @@ impl Machine {
                 shown.as_millis()
             )));
         }
+    }
+
+    /// Whether the last server did not know the session and is not believed; the owner takes this once.
+    pub(crate) fn take_doubt(&mut self) -> bool {
+        std::mem::take(&mut self.is_doubted)
     }
 
     /// Our session was presented to the server, which has not answered yet.

@@ -392,9 +392,7 @@ impl Ensemble {
         let is_newer = |leader: usize| {
             self.members[member].server.accepted_epoch > self.members[leader].server.current_epoch
         };
-        self.is_running(member)
-            && !self.is_serving(member)
-            && self.leader().is_some_and(is_newer)
+        self.is_running(member) && !self.is_serving(member) && self.leader().is_some_and(is_newer)
     }
 
     /// Whether a member serves clients under a leader that has been replaced, and does not know it

@@ -121,7 +121,7 @@ impl Client for End {
         // The xids of a connection may begin anywhere. So fewer states differ.
         self.machine.next_xid = 1;
         let bound = self.machine.timeout() / 6;
-        self.machine.connected(Dialled { bound, is_current: true }, at(now));
+        self.machine.connected(Dialled { bound, is_believed: true }, at(now));
         self.sent()
     }
 

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 
+use super::super::addresses::LOOK_UP_LIMIT;
 use super::*;
 use crate::connect_string::ConnectString;
 
@@ -49,7 +50,7 @@ impl World {
         let answer = answer.map(|numbers| numbers.iter().map(|n| addr(*n)).collect());
         let host = Host { name: name.to_owned(), port: 2181 };
         let answer = answer.map_err(io::Error::from);
-        self.dialer.addresses().lock().answered(&host, answer, self.now);
+        self.dialer.addresses().lock().answered(&host, answer);
     }
 
     /// The names that are to be looked up now.
@@ -423,24 +424,42 @@ fn an_address_of_before_is_dialled_for_a_session_and_makes_none() {
     let mut world = World::new("zk");
     world.look_ups();
     world.answer(&[1]);
-    assert!(world.dialer.is_current(&world.target(1), world.now));
     world.serve_and_break(1, T, IDLE);
     assert_eq!(world.look_ups(), ["zk"]);
     assert_eq!(world.dials(NONE), None);
     assert_eq!(world.dials(IDLE), Some(1));
-    let target = world.target(1);
-    assert!(!world.dialer.is_current(&target, world.now));
-    // If the resolver is silent for long, nothing better can be known.
     world.fail(1);
     assert_eq!(world.dials(IDLE), None);
-    let limit = world.now + Duration::from_secs(5);
-    assert!(
-        world.dialer.is_current(&target, limit) && !world.dialer.is_current(&target, world.now)
-    );
-    world.now = limit;
+    // If the resolver is silent for long, nothing better can be known.
+    world.now = world.now + LOOK_UP_LIMIT;
     assert_eq!(world.dials(NONE), Some(1));
-    world.answer_for("zk", Err(ErrorKind::TimedOut));
-    assert!(world.dialer.is_current(&target, world.now));
+}
+
+/// Another ensemble may have got the address since the last look-up.
+#[test]
+fn a_server_that_does_not_know_the_session_is_believed_after_another_look_up() {
+    let mut world = World::new("zk,10.0.0.9");
+    for _ in 0..2 {
+        world.look_ups();
+        world.answer(&[1, 2]);
+        let believed = |world: &World| {
+            [1, 2, 9].map(|n| world.dialer.is_believed(&world.target(n), world.now))
+        };
+        assert_eq!(believed(&world), [false, false, true]);
+        // A look-up that began before does not count.
+        world.now = world.now + T;
+        assert_eq!(world.look_ups(), ["zk"]);
+        world.now = world.now + MS;
+        world.dialer.doubt(world.now);
+        world.answer(&[1, 2]);
+        assert_eq!(believed(&world), [false, false, true]);
+        assert_eq!(world.look_ups(), ["zk"]);
+        world.now = world.now + MS;
+        world.dialer.doubt(world.now); // the second server says the same
+        world.answer(&[1, 2]);
+        assert_eq!(believed(&world), [true; 3]);
+        world.serve_and_break(1, T, IDLE);
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn an_expired_session_ends_everything_at_once() {
     assert!(!rig.machine.wants_connection());
 }
 
-/// The resolver is silent in this outage, and the address of before is another ensemble's now.
+/// The address was the ensemble's at the last look-up, and is another ensemble's now.
 #[test]
 fn a_server_that_may_belong_to_another_ensemble_does_not_end_the_session() {
     let mut rig = Rig::up();
@@ -34,6 +34,7 @@ fn a_server_that_may_belong_to_another_ensemble_does_not_end_the_session() {
         rig.greet(session_id, if session_id == 0 { 0 } else { T.as_millis() as i32 });
         assert!(rig.machine.wants_connection() && !rig.machine.is_ending());
         assert!(rig.machine.cut.as_ref().is_some_and(|why| why.contains("does not know")));
+        assert!(rig.machine.take_doubt() && !rig.machine.take_doubt());
     }
     assert_eq!(hold.loss(), None);
     // It may take the session up: only the session's own ensemble knows it.
