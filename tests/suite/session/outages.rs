@@ -163,10 +163,42 @@ fn session_is_not_given_up_while_a_host_does_not_answer() {
     );
 }
 
+/// Attempts overlap while servers are silent. The server that they all reach takes two connections
+/// of one host, and the old connection may still be one of them.
+fn sockets_to_spare_do_not_lock_the_session_out() {
+    // The server itself would close a connection without a session after ten seconds.
+    let server = Server::builder()
+        .set("maxClientCnxns", 2)
+        .property("zookeeper.nio.sessionlessCnxnTimeout", 600_000)
+        .start();
+    let proxies = [(); 3].map(|()| Proxy::start(server.address()));
+    let hosts = proxies.each_ref().map(Proxy::connect_string).join(",");
+    let session = session_of(&hosts, Duration::from_secs(20));
+    let mutex = ZkMutex::new(&session, LOCK).unwrap();
+    let guard = mutex.lock().unwrap();
+    for _ in 0..3 {
+        server.pause();
+        proxies.iter().for_each(Proxy::cut);
+        until_state(&session, SessionState::Suspended);
+        until("three attempts at a time", SOON, || {
+            let connections = proxies.iter().map(Proxy::connections).sum::<usize>();
+            (connections >= 3).then_some(())
+        });
+        server.resume();
+        until_state(&session, SessionState::Connected);
+    }
+    assert!(guard.is_held());
+    drop(guard);
+    // Nor do they keep another session out: the first one has one connection only.
+    let other = session_of(&server.connect_string(), Duration::from_secs(20));
+    ZkMutex::new(&other, LOCK).unwrap().lock().unwrap().unlock().unwrap();
+}
+
 scenarios![
     outage_is_a_warning_with_host_and_cause_and_its_end_names_the_server,
     expiry_is_told_once on embedded,
     server_without_its_data_is_told_as_such_and_waited_for,
     new_session_follows_the_data_loss_after_the_time_that_was_set,
     session_is_not_given_up_while_a_host_does_not_answer,
+    sockets_to_spare_do_not_lock_the_session_out on real,
 ];
