@@ -28,8 +28,8 @@ use zk_session::{Config, Session, SessionEvent, SessionStatus};
 /// # Threads
 ///
 /// A session has two threads: one for the connection and one that supervises. With an
-/// [`Observer`](crate::Observer) it has one more. Host names are looked up on a thread that ends
-/// with the look-up. A session listens on no port. The application's client, `ZkSession::client`,
+/// [`Observer`](crate::Observer) it has one more. Each look-up of a host name has a thread, which
+/// ends with it. A session listens on no port. The application's client, `ZkSession::client`,
 /// has threads of its own. All sessions of a process share one thread that gives their lines to the
 /// application's logger, so that a logger that blocks delays nothing; it ends when there was
 /// nothing to log for ten seconds.

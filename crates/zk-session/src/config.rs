@@ -72,7 +72,7 @@ impl Config {
         self
     }
 
-    /// How long `connect` tries; default 10 s. One attempt at a host takes only a part of this
+    /// How long `connect` tries; default 10 s. One attempt at an address takes only a part of this
     /// time.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;

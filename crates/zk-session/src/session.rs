@@ -28,8 +28,8 @@ use crate::world::{Instant, Receiver, spawn_own};
 ///
 /// # Threads
 ///
-/// A session has two threads: one for the connection and one that supervises. Host names are looked
-/// up on a thread that ends with the look-up. A session listens on no port. All sessions of a
+/// A session has two threads: one for the connection and one that supervises. Each look-up of a
+/// host name has a thread, which ends with it. A session listens on no port. All sessions of a
 /// process share one thread that gives their lines to the application's logger (of the crate `log`,
 /// with the target `zk_session`), so that a logger that blocks delays nothing; it ends when there
 /// was nothing to log for ten seconds.
