@@ -929,7 +929,7 @@ impl HostileWorld {
             assert!(now < *since + t * 5 / 16, "a caller waits too long for the lease");
         }
         if let Some(oldest) = m.outstanding.front().filter(|_| m.phase == Phase::Up) {
-            assert!(now < oldest.stamp.sent + m.operation_timeout() * 2, "a silent server is kept");
+            assert!(now < oldest.stamp.sent + t / 2, "a silent server is kept");
         }
         if let Some((_, since)) = self.closing.as_ref().filter(|_| !m.is_over()) {
             assert!(now < *since + CLOSE_TIMEOUT, "it closes for ever");
