@@ -29,6 +29,7 @@
 //! | what | where |
 //! | --- | --- |
 //! | A follower sends a REVALIDATE for each connect request, from the thread that serves the request, and remembers one connection for each session: the next answer completes it. | `Learner.validateSession`, `Learner.revalidate`, `pendingRevalidations`; `LearnerZooKeeperServer.revalidateSession` |
+//! | A server does nothing for a session before it has read a connect request. So sockets that the client has opened at other servers meanwhile are no part of the model. The client sends one connect request at a time, and may give it up at any moment to send the next one. | `NIOServerCnxn.readConnectRequest`, `ZooKeeperServer.processConnectRequest` |
 //! | The leader takes the sender of a REVALIDATE as the owner, and counts it as a sign of life. | `Leader.revalidateSession` (3.5: in `LearnerHandler.run`), `SessionTrackerImpl.setOwner` |
 //! | At the leader itself a connect request makes the leader the owner at once. | `LeaderZooKeeperServer.revalidateSession` |
 //! | A write that comes through another server than the owner is refused. That is a transaction, too. If nobody is the owner, the sender becomes it. | `PrepRequestProcessor.pRequest`, `SessionTrackerImpl.checkSession` |

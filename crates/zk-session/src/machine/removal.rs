@@ -30,6 +30,10 @@
 //!   there (`FollowerRequestProcessor`). We dial F again. The thread that serves the connect
 //!   request writes the REVALIDATE itself, so it may pass the create.
 //!
+//! Sockets that the dialer opens at several servers at a time change nothing here: a server does
+//! nothing for the session before it reads a connect request (`NIOServerCnxn.readConnectRequest`),
+//! and the machine sends the next one only after it has given the one before up.
+//!
 //! No later answer of another server shows that this cannot happen any more. But when it happens,
 //! F becomes the owner. So our next write on the present connection is refused (SESSION_MOVED), and
 //! the session is attached anew. Hence a create whose node was not found [stays known](super::late)
