@@ -17,7 +17,7 @@ use super::addresses::{Addresses, Target};
 use crate::clock::BootTime;
 use crate::connect_string::Host;
 use crate::retry::RetryPolicy;
-use crate::world::{HashSet, Mutex, shuffle};
+use crate::world::{HashMap, HashSet, Mutex, shuffle};
 
 /// A connection that ended sooner than this counts as a failed pass. So a server that cuts every
 /// client at once is not dialled in a loop.
@@ -62,8 +62,14 @@ pub(super) struct Dialer {
     next_dial: BootTime,
     failures: u32,
     down_since: BootTime,
-    /// When a server said first in this outage that it does not know the session.
-    doubted: Option<BootTime>,
+    /// The servers that do not know the session, and were not believed in this outage.
+    doubted: HashMap<Target, Doubt>,
+}
+
+#[derive(Clone, Copy)]
+struct Doubt {
+    since: BootTime,
+    is_asked_again: bool,
 }
 
 pub(super) enum DialStep {
@@ -118,7 +124,7 @@ impl Dialer {
             next_dial: now,
             failures: 0,
             down_since: now,
-            doubted: None,
+            doubted: HashMap::default(),
         }
     }
 
@@ -151,7 +157,9 @@ impl Dialer {
             self.seen = self.open.iter().cloned().collect();
             self.next_dial = now;
         }
-        targets.retain(|target| !self.seen.contains(target));
+        targets.retain(|target| {
+            !self.seen.contains(target) || self.asks_again(target, &addresses, now)
+        });
         // New addresses are dialled next, in a pause too. Before the first pass of an outage they
         // wait for it, as all do.
         let new = targets;
@@ -202,16 +210,32 @@ impl Dialer {
 
     /// Whether the session has ended if this server does not know it. The servers may have got other
     /// addresses since the last look-up, and another ensemble theirs. So an address of a name is
-    /// believed if the resolver still gives it after some server has said that.
+    /// believed if the resolver still gives it after this server has said that. (What was asked of
+    /// the resolver after another server had said it does not count: this address may have got its
+    /// new server since then.)
     pub(super) fn is_believed(&self, target: &Target, now: BootTime) -> bool {
-        self.addresses.lock().is_current(target, self.doubted.unwrap_or(BootTime::END), now)
+        let since = self.doubted.get(target).map_or(BootTime::END, |doubt| doubt.since);
+        self.addresses.lock().is_current(target, since, now)
     }
 
-    /// A server that is not believed does not know the session: the names are looked up again.
-    pub(super) fn doubt(&mut self, now: BootTime) {
-        if self.doubted.is_none() {
-            (self.doubted, self.down_since) = (Some(now), now);
+    /// A server that is not believed does not know the session: the names are looked up again, and
+    /// then the server is asked again.
+    pub(super) fn doubt(&mut self, target: &Target, now: BootTime) {
+        let doubted = self.doubted.len();
+        let doubt = Doubt { since: now, is_asked_again: false };
+        self.doubted.entry(target.clone()).or_insert(doubt);
+        if self.doubted.len() > doubted {
+            self.down_since = now;
         }
+    }
+
+    /// Whether this server, which was doubted, is to be asked again now. It is true once.
+    fn asks_again(&mut self, target: &Target, addresses: &Addresses, now: BootTime) -> bool {
+        let is_due = !self.pass.contains(target) && !self.open.contains(target);
+        let doubt = self.doubted.get_mut(target).filter(|doubt| {
+            is_due && !doubt.is_asked_again && addresses.is_current(target, doubt.since, now)
+        });
+        doubt.is_some_and(|doubt| !std::mem::replace(&mut doubt.is_asked_again, true))
     }
 
     /// Whether each server has this property ([`Addresses::all_are`]).
@@ -268,7 +292,7 @@ impl Dialer {
         self.seen.clear();
         self.open.clear();
         self.is_in_pass = false;
-        self.doubted = None;
+        self.doubted.clear();
     }
 
     /// The connection to this target, which carried the session, has failed after `lasted`.
@@ -280,7 +304,7 @@ impl Dialer {
         now: BootTime,
     ) {
         self.down_since = now;
-        self.doubted = None;
+        self.doubted.clear();
         self.next_dial = now;
         self.is_in_pass = false;
         self.pass.clear();

@@ -500,7 +500,7 @@ impl EventLoop {
             debug!("{target}: {reason}");
         }
         if inner.machine.take_doubt() {
-            self.dialer.doubt(now);
+            self.dialer.doubt(target, now);
         }
         match inner.machine.take_refusal() {
             Some(refusal) => {

@@ -87,6 +87,12 @@ impl World {
         self.dialer.failed(&target, "refused".into(), self.now);
     }
 
+    /// This server does not know the session, and is not believed.
+    fn doubts(&mut self, n: u8) {
+        self.now = self.now + MS;
+        self.dialer.doubt(&self.target(n), self.now);
+    }
+
     /// The servers of one pass in the order in which they are dialled; each fails at once.
     fn pass(&mut self, of: Urgency) -> Numbers {
         let mut all = Vec::new();
@@ -449,17 +455,42 @@ fn a_server_that_does_not_know_the_session_is_believed_after_another_look_up() {
         // A look-up that began before does not count.
         world.now = world.now + T;
         assert_eq!(world.look_ups(), ["zk"]);
-        world.now = world.now + MS;
-        world.dialer.doubt(world.now);
+        world.doubts(1);
         world.answer(&[1, 2]);
         assert_eq!(believed(&world), [false, false, true]);
         assert_eq!(world.look_ups(), ["zk"]);
-        world.now = world.now + MS;
-        world.dialer.doubt(world.now); // the second server says the same
+        world.doubts(1); // the same again, sooner than the resolver answers
+        world.answer(&[1, 2]);
+        // The other address may have got another server since then.
+        assert_eq!(believed(&world), [true, false, true]);
+        world.doubts(2);
+        assert_eq!(believed(&world), [true, false, true]);
+        assert_eq!(world.look_ups(), ["zk"]);
         world.answer(&[1, 2]);
         assert_eq!(believed(&world), [true; 3]);
         world.serve_and_break(1, T, IDLE);
     }
+}
+
+#[test]
+fn a_doubted_server_is_asked_again_once_after_the_look_up() {
+    let mut world = World::new("zk");
+    world.look_ups();
+    world.answer(&[1]);
+    world.serve_and_break(1, T, IDLE);
+    assert_eq!(world.look_ups(), ["zk"]);
+    assert_eq!(world.dials(IDLE), Some(1));
+    world.doubts(1);
+    world.fail(1);
+    assert_eq!(world.dials(IDLE), None);
+    world.answer(&[1]); // of the look-up that began before
+    assert_eq!(world.look_ups(), ["zk"]);
+    assert_eq!(world.dials(IDLE), None);
+    world.answer(&[1]);
+    assert_eq!(world.dials(IDLE), Some(1));
+    assert!(world.dialer.is_believed(&world.target(1), world.now));
+    world.fail(1);
+    assert_eq!(world.dials(IDLE), None);
 }
 
 #[test]
