@@ -26,7 +26,8 @@ fn play(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Plays the plan with this name. `lines` are texts of the trace, `numbers` are names in the JSON.
+/// Plays the plan with this name. `lines` are texts of the trace, `numbers` are names in the JSON, of
+/// checks or of others.
 /// All runs together must have each of them at least once. There are three runs; if one of the events
 /// has not come about by then, other chances are played, since some situations come about by few.
 fn planned(name: &str, lines: &[&str], numbers: &[&str]) {
@@ -40,11 +41,9 @@ fn planned(name: &str, lines: &[&str], numbers: &[&str]) {
         let mut arguments = vec!["--plan", path.to_str().unwrap(), "--chance", &chance];
         lines.iter().for_each(|text| arguments.extend(["--count", text]));
         let sums = &play(&arguments)["sums"];
-        for (what, count) in lines
-            .iter()
-            .map(|text| (text, &sums["counted"][text]))
-            .chain(numbers.iter().map(|name| (name, &sums[name])))
-        {
+        for (what, count) in lines.iter().map(|text| (text, &sums["counted"][text])).chain(
+            numbers.iter().map(|name| (name, sums["checks"].get(name).unwrap_or(&sums[name]))),
+        ) {
             *seen.entry(*what).or_insert(0) += count.as_u64().unwrap();
         }
     }
@@ -87,6 +86,8 @@ const NO_LEADER: &str = "looks for a leader";
 const MOVED: &str = " is at 10.1.";
 const TAKEN_OVER: &str = "belongs to another ensemble";
 const SLOW_LINE: &str = " bytes in a second";
+const LONG_ANSWER: &str = "long answer";
+const LOST_ON_A_SLOW_LINE: &str = "lost on a slow line";
 
 plans! {
     a_look_up_that_hangs: ["fault: LookUps", MOVED, RESUMED], ["acquisitions"];
@@ -103,7 +104,7 @@ plans! {
     hosts_that_sleep: ["fault: SleepHost", LAPSED, EXPIRED], ["refused_writes"];
     leaders_that_are_cut_off: [NO_LEADER, RESUMED, LAPSED], [];
     leaders_without_clients_that_are_cut_off: [NO_LEADER, RESUMED, LAPSED], [];
-    long_lists_on_slow_lines: [SLOW_LINE], ["acquisitions"];
+    long_lists_on_slow_lines: [SLOW_LINE], ["acquisitions", LONG_ANSWER, LOST_ON_A_SLOW_LINE];
     logger_and_observer_that_block: ["fault: Block", " s ago)", LAPSED, RESUMED], [];
     members_that_are_lost_while_others_are_waited_for: [EXPIRED, "releasing the other members"], [];
     names_with_a_silent_address: [MOVED, "[fd00::", RESUMED], ["acquisitions"];

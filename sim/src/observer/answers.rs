@@ -56,6 +56,7 @@ impl Observer {
         self.seen(|seen| {
             if let Some(used) = seen.using.remove(&(process, thread)) {
                 seen.used.extend(used.into_iter().map(|path| ((process, thread, path), now())));
+                seen.slow_lines.rests(process);
             }
             if !paths.is_empty() {
                 let paths = paths.iter().map(|path| (*path).to_owned()).collect();

@@ -17,6 +17,7 @@ mod requests;
 mod served;
 mod several;
 mod sleepers;
+mod slow_lines;
 mod terms;
 mod times;
 mod told;
@@ -50,6 +51,7 @@ use self::reach::Reaching;
 use self::requests::Traffic;
 use self::served::Unserved;
 use self::several::Several;
+use self::slow_lines::SlowLines;
 use self::terms::Term;
 pub use self::unlock::Ending;
 pub use self::waits::End;
@@ -62,7 +64,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 49] = [
+pub const CHECKS: [&str; 50] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -77,6 +79,7 @@ pub const CHECKS: [&str; 49] = [
     "end told late",
     "lost without trouble",
     "lost on a slow line",
+    "long answer",
     "away",
     "lost within reach",
     "gone address",
@@ -116,7 +119,7 @@ pub const CHECKS: [&str; 49] = [
 
 /// The checks that are not made where clocks drift beyond the bound: nothing is promised there of
 /// what they check. Where two hold a lock this is counted instead, see [`Counts::overlaps`].
-const OF_THE_BOUND: [&str; 8] = [
+const OF_THE_BOUND: [&str; 9] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -124,6 +127,7 @@ const OF_THE_BOUND: [&str; 8] = [
     "lease outlived",
     "lost without trouble",
     "lost on a slow line",
+    "long answer",
     "lost within reach",
 ];
 
@@ -201,8 +205,7 @@ struct Seen {
     deposed: BTreeMap<ProcessId, Duration>,
     /// Until when each process had, or has, some trouble of its own, and all of them together.
     trouble: BTreeMap<Option<ProcessId>, Duration>,
-    /// Since when, and until when, the line of each process is slow.
-    slow_lines: BTreeMap<ProcessId, (Duration, Duration)>,
+    slow_lines: SlowLines,
     /// The calls for several locks, by their threads.
     several: BTreeMap<ThreadId, Several>,
     /// What the clients send.
@@ -273,14 +276,12 @@ struct Session {
     epoch: Option<u64>,
     /// The time at which it got that, or lost it.
     attached: Duration,
-    /// It was seen on this connection at a time at which it must not lose it.
-    was_in_calm: bool,
 }
 
 impl Session {
     /// It has just got this connection, or lost its last one.
     fn now(process: ProcessId, epoch: Option<u64>) -> Session {
-        Session { process, epoch, attached: now(), was_in_calm: false }
+        Session { process, epoch, attached: now() }
     }
 }
 
@@ -363,6 +364,7 @@ impl Observer {
                 News::Released(hold) => {
                     seen.count_lost_members(thread, &hold);
                     seen.holds.retain(|other| !other.hold.is_same(&hold));
+                    seen.slow_lines.rests(process);
                     seen.released.entry(thread).and_modify(|all| all.push(hold));
                     None
                 }
@@ -375,12 +377,9 @@ impl Observer {
                 let since = observer.seen(|seen| seen.down.get(&process).and_then(Down::since));
                 let reach = names.reach(&granted, process, since.unwrap_or_default());
                 let sessions = granted.sessions().into_iter().collect();
-                report(observer.seen(|seen| {
-                    let back = seen.is_back(process, session, reach, &sessions);
-                    back.or_else(|| seen.was_lost_on_a_slow_line(process, session))
-                }));
+                report(observer.seen(|seen| seen.is_back(process, session, reach, &sessions)));
             }
-            observer.seen(|seen| match news {
+            report(observer.seen(|seen| match news {
                 SessionNews::Attached { session, epoch } => {
                     if let Some(timeout) = granted.granted_timeout(session) {
                         let told = seen.told_timeouts.entry(session).or_insert(timeout);
@@ -389,14 +388,16 @@ impl Observer {
                     seen.down.remove(&process);
                     seen.newest_session.insert(process, session);
                     seen.sessions.insert(session, Session::now(process, Some(epoch)));
+                    None
                 }
                 SessionNews::Detached { session } => {
                     let before = seen.sessions.get(&session).filter(|of| of.epoch.is_some());
                     let attached = before.map(|of| of.attached);
                     seen.down.entry(process).or_insert_with(|| Down::now(process, attached));
                     seen.sessions.insert(session, Session::now(process, None));
+                    seen.is_lost_on_a_slow_line(process)
                 }
-            });
+            }));
         });
         let observer = self.clone();
         servers.on_expired(move |session, counted| {
@@ -538,11 +539,6 @@ impl Observer {
         });
     }
 
-    /// For so long the line from the servers to this process is slow.
-    pub fn has_slow_line(&self, process: ProcessId, lasts: Duration) {
-        self.seen(|seen| seen.slow_lines.insert(process, (now(), now() + lasts)));
-    }
-
     // ---- regular checks ----
 
     /// Checks for states that must not last: holders without a notification, waiters that were not
@@ -553,7 +549,7 @@ impl Observer {
         let since = servers.quorum_since();
         report(self.seen(|seen| seen.unserved(tree.as_deref(), since)));
         report(self.seen(|seen| seen.lost_without_trouble()));
-        self.seen(Seen::count_sessions_on_slow_lines);
+        report(self.seen(|seen| seen.list_is_late()));
         report(self.seen(|seen| seen.told_late()));
         report(self.seen(|seen| seen.wait_in_vain()));
         report(self.seen(|seen| seen.wait_on()));
@@ -935,52 +931,6 @@ impl Seen {
             }
         }
         broken
-    }
-
-    /// Notes the sessions on slow lines that must not lose their connections now: nothing else has
-    /// disturbed them for two session timeouts, and the longest answer takes a part of the timeout.
-    /// Each connection is counted once.
-    fn count_sessions_on_slow_lines(&mut self) {
-        if self.setting.may_overlap || self.setting.is_tight {
-            return;
-        }
-        for session in self.sessions.values_mut().filter(|session| session.epoch.is_some()) {
-            let until = trouble_of(&self.trouble, session.process);
-            let is_slow = self
-                .slow_lines
-                .get(&session.process)
-                .is_some_and(|(from, until)| (*from..*until).contains(&now()));
-            let is_calm = is_slow && now() > until + self.setting.session_timeout * 2;
-            if is_calm && !std::mem::replace(&mut session.was_in_calm, true) {
-                self.counts.note("lost on a slow line");
-            }
-        }
-    }
-
-    /// The process has this session on a new connection, and had it before on one that it should not
-    /// have lost.
-    fn was_lost_on_a_slow_line(&self, process: ProcessId, session: i64) -> Option<Broken> {
-        if self.setting.may_overlap
-            || self.setting.is_tight
-            || self.newest_session.get(&process) != Some(&session)
-        {
-            return None;
-        }
-        let detached = self.down.get(&process)?.since()?;
-        let (from, slow_until) = self.slow_lines.get(&process)?;
-        if !(*from..*slow_until).contains(&detached) {
-            return None;
-        }
-        let until = trouble_of(&self.trouble, process);
-        let text = || {
-            format!(
-                "{} lost the connection of its session at {detached:?}, and there was no fault \
-                 since {until:?}",
-                process_name(process)
-            )
-        };
-        let is_calm = detached > until + self.setting.session_timeout * 2;
-        is_calm.then(|| ("lost on a slow line", text()))
     }
 
     /// Checks that holders are notified in time after the end of their lease, and that no guard

@@ -506,7 +506,8 @@ fn ask_in_vain(job: &Job, shared: &Shared, session: &ZkSession) {
     }
 }
 
-/// Lists the large folder now and then. None of its nodes is of a lock.
+/// Lists the large folder now and then, and asks again until there is an answer. None of its nodes
+/// is of a lock.
 fn list_much(job: &Job, shared: &Shared, session: &ZkSession) {
     let mut rng = Rng::with_seed(job.seed.wrapping_add(u64::MAX - 3));
     let mutex = match ZkMutex::new(session, Listing::FOLDER) {
@@ -516,14 +517,22 @@ fn list_much(job: &Job, shared: &Shared, session: &ZkSession) {
     while !shared.is_over.load(Ordering::Relaxed) {
         let pause = between(&mut rng, job.session_timeout / 4, job.session_timeout * 4);
         thread::sleep(pause);
-        shared.observer.calls();
-        let listed = mutex.contenders();
-        shared.observer.calls();
-        match listed {
-            Err(e) => log::debug!("no list: {e}"),
-            Ok(all) if all.is_empty() => {}
-            Ok(all) => fail("wrong error", format!("{all:?}: nobody has made these")),
+        shared.observer.lists_much();
+        loop {
+            shared.observer.calls();
+            let listed = mutex.contenders();
+            shared.observer.calls();
+            match listed {
+                Err(e) => log::debug!("no list: {e}"),
+                Ok(all) if all.is_empty() => break,
+                Ok(all) => return fail("wrong error", format!("{all:?}: nobody has made these")),
+            }
+            if shared.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            thread::sleep(job.session_timeout / 12);
         }
+        shared.observer.has_listed();
     }
 }
 
@@ -543,7 +552,9 @@ fn hold_undeletable(job: &Job, shared: &Shared, session: &ZkSession) {
     while !shared.is_over.load(Ordering::Relaxed) {
         let path = &paths[rng.usize(..paths.len())];
         shared.observer.calls();
+        shared.observer.uses(job.threads, &[path]);
         let taken = ZkMutex::new(session, path).and_then(|mutex| mutex.try_lock().optional());
+        shared.observer.uses(job.threads, &[]);
         shared.observer.calls();
         let lasts = match taken {
             Ok(Some(guard)) => {
