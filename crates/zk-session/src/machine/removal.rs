@@ -52,9 +52,9 @@
 //! A create may also be done late by the server to which we are connected now: it waits there in the
 //! thread that serves an earlier connection of ours, and that thread gets no processor. The server
 //! stays the owner, so no write of ours is refused, and no further connection comes. So the session
-//! looks once more when the time of the create is over. That look goes behind a write that is sent
-//! after that time: the server forwards requests in order, so it has done the create before that
-//! write, or never does it.
+//! looks once more when the time of the create is over, after a write that is sent after that time.
+//! The server forwards requests in order, so what that thread has passed on by then is done. That the
+//! thread runs within [`late_bound`] and T more is assumed.
 //!
 //! # A node with a common name
 //!

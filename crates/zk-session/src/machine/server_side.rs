@@ -200,12 +200,12 @@ impl Machine {
             // A server that does not know our session grants a timeout of zero. Another session
             // must never take the place of ours: guards and callers belong to this session.
             Some(session) if timeout == 0 || reply.session_id != session.id => {
-                if !self.dialled.is_believed {
+                if self.is_ending() {
+                    self.over(self.dialled.is_believed);
+                } else if !self.dialled.is_believed {
                     self.is_doubted = true;
                     let reason = "does not know the session; whether its address still belongs to the ensemble is asked of the resolver first";
                     self.disconnect(reason.into(), now);
-                } else if self.is_ending() {
-                    self.over(true);
                 } else {
                     self.end(LossReason::SessionExpired, now);
                 }
@@ -338,7 +338,9 @@ impl Machine {
         }
         self.phase = Phase::Down;
         self.cut = Some(reason);
-        let cut_short = self.under_way();
+        // A server that ends in the middle of an answer that is not late has cut nothing short.
+        let is_late = |oldest: &Outstanding| now >= oldest.stamp.sent + self.timeout() / 12;
+        let cut_short = self.under_way().filter(|_| self.outstanding.front().is_some_and(is_late));
         self.from_server.clear();
         self.to_server.clear();
         self.proof.is_under_way = false;
@@ -349,6 +351,6 @@ impl Machine {
         self.outputs.extend(waiters.map(lost));
         self.background.cut(cut_short, self.timeout() / 8, now);
         self.looks.cut(self.timeout() / 8, now);
-        self.fail_sent(cut_short, now);
+        self.fail_sent(cut_short.is_some(), now);
     }
 }

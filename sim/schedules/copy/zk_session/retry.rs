@@ -4,4 +4,6 @@ pub struct Retry;
 
 impl Retry {
     pub fn sends(&self) {}
+
+    pub fn cut_short(&self) {}
 }
