@@ -17,9 +17,12 @@ use crate::connect_string::Host;
 use crate::error::HostFailure;
 use crate::world::HashMap;
 
-/// After this time a look-up without an answer counts as failed. The resolver's own limits are
-/// longer, and nothing ends it earlier.
+/// If the resolver has not answered for this long, or has failed, its last answer counts: nothing
+/// better can be known.
 pub(super) const LOOK_UP_LIMIT: Duration = Duration::from_secs(5);
+
+/// A server that starts again has its address in the resolver's answers after this time at most.
+pub(super) const RETURNS_WITHIN: Duration = Duration::from_secs(60);
 
 /// One address of one host of the connect string. It is shown as `zk1:2181 (10.0.0.1:2181)`, or as
 /// the address alone if the connect string has no name for it.
@@ -54,8 +57,10 @@ struct Name {
     is_asked: bool,
     /// When the last look-up began.
     asked: Option<BootTime>,
-    /// When the last look-up began that has ended.
+    /// When the look-up began that has given `addrs`.
     answered: Option<BootTime>,
+    /// When the look-up began that has last lacked an address of before.
+    shrunk: Option<BootTime>,
     /// Why the last look-up has given no address.
     error: Option<String>,
 }
@@ -79,6 +84,7 @@ impl Addresses {
                 is_asked: false,
                 asked: None,
                 answered: None,
+                shrunk: None,
                 error: None,
             }
         };
@@ -114,8 +120,9 @@ impl Addresses {
         now: BootTime,
     ) -> Option<BootTime> {
         let due = self.names.iter().filter_map(|name| name.due(down_since, every));
-        let limits = self.names.iter().filter_map(Name::limit).filter(|limit| *limit > now);
-        due.chain(limits).min()
+        let has_names = self.names.iter().any(|name| !name.is_address);
+        let limit = has_names.then_some(down_since + LOOK_UP_LIMIT).filter(|limit| *limit > now);
+        due.chain(limit).min()
     }
 
     /// Takes the answer of a look-up. Gives the owner of the event loop that must hear of it.
@@ -125,16 +132,16 @@ impl Addresses {
         answer: io::Result<Vec<SocketAddr>>,
     ) -> Option<Arc<dyn Owner>> {
         if let Some(name) = self.names.iter_mut().find(|name| name.host == *host) {
-            (name.is_asked, name.answered) = (false, name.asked);
+            name.is_asked = false;
             let is_none = |e: &io::Error| e.kind() == ErrorKind::NotFound;
             name.error = match answer {
                 Ok(addrs) if !addrs.is_empty() => {
-                    name.addrs = addrs;
+                    name.take(addrs);
                     None
                 }
                 Err(e) if !is_none(&e) => Some(format!("its name could not be looked up: {e}")),
                 none => {
-                    name.addrs.clear();
+                    name.take(Vec::new());
                     let why = none.err().map_or_else(|| "no address".into(), |e| e.to_string());
                     Some(format!("its name has no address: {why}"))
                 }
@@ -185,17 +192,21 @@ impl Addresses {
     }
 
     /// Whether each server has this property: every address of every name. If the addresses of a
-    /// name are not known, or are those of before an outage, this is not known either.
+    /// name are not known, or are those of before an outage, this is not known either. Nor is it
+    /// for a while after an answer that lacks an address of before: a server that starts again may
+    /// have none for a moment.
     pub(super) fn all_are(
         &self,
         down_since: BootTime,
         now: BootTime,
         is: impl Fn(&SocketAddr) -> bool,
     ) -> bool {
-        let is_known = |name: &Name| name.is_address || name.answered.is_some();
-        self.names.iter().all(|name| is_known(name) && name.is_current(down_since, now))
-            && self.len() > 0
-            && self.all().all(|target| is(&target.addr))
+        let is_known = |name: &Name| {
+            !name.addrs.is_empty()
+                && name.is_current(down_since, now)
+                && name.shrunk.is_none_or(|shrunk| now >= shrunk + RETURNS_WITHIN)
+        };
+        self.names.iter().all(is_known) && self.all().all(|target| is(&target.addr))
     }
 
     pub(super) fn failed(&mut self, addr: SocketAddr, reason: String, now: BootTime) {
@@ -256,11 +267,14 @@ impl Name {
     fn is_current(&self, since: BootTime, now: BootTime) -> bool {
         self.is_address
             || self.answered.is_some_and(|asked| asked >= since)
-            || self.limit().is_some_and(|limit| limit <= now)
+            || now >= since + LOOK_UP_LIMIT
     }
 
-    /// When the look-up that is under way counts as failed.
-    fn limit(&self) -> Option<BootTime> {
-        self.asked.filter(|_| self.is_asked).map(|asked| asked + LOOK_UP_LIMIT)
+    /// Takes the resolver's newest answer.
+    fn take(&mut self, addrs: Vec<SocketAddr>) {
+        if self.addrs.iter().any(|old| !addrs.contains(old)) {
+            self.shrunk = self.asked;
+        }
+        (self.addrs, self.answered) = (addrs, self.asked);
     }
 }

@@ -89,6 +89,8 @@ pub(super) struct Urgency {
     pub(super) has_session: bool,
     /// What is left of the lease on which holds depend, or of the time to close the session.
     pub(super) left: Option<Duration>,
+    /// How long the last answer took.
+    pub(super) took: Duration,
 }
 
 impl Urgency {
@@ -244,23 +246,28 @@ impl Dialer {
     }
 
     /// How long one server may take for each step: to accept the connection, and to take up the
-    /// session. That is T/6, or a part of the time of `connect`.
+    /// session. That is T/6. In the first pass of a session that is not made yet it is no more than
+    /// a part of the time of `connect`.
     ///
-    /// If holds depend on the lease, and other servers have not been tried in this outage, it is a
-    /// third of what is left: one silent server must not take the time of the others. In later
-    /// passes each server gets its full time, since all of them may be slow.
+    /// If holds depend on the lease, and there are other servers to try, it is a third of what the
+    /// lease has left: one silent server must not take the time of the others. In later passes it
+    /// is half, since all of them may be slow. For the same reason it is twice as long as the last
+    /// answer took, at least.
     pub(super) fn bound(&self, of: Urgency) -> Duration {
-        let Urgency { timeout, has_session, left } = of;
-        let servers = u32::try_from(self.addresses.lock().len()).unwrap_or(u32::MAX);
-        let longest = if has_session {
-            timeout / 6
-        } else {
-            let part = self.connect_timeout / servers.saturating_add(1);
-            (timeout / 6).max(LEAST_FIRST_ATTEMPT).min(part)
+        let Urgency { timeout, has_session, left, took } = of;
+        let is_first = self.passes <= 1;
+        let longest = match has_session {
+            true => timeout / 6,
+            false => (timeout / 6).max(LEAST_FIRST_ATTEMPT),
         };
-        let has_others = self.passes <= 1 && (!self.pass.is_empty() || self.open.len() > 1);
-        let share = left.filter(|_| has_others).map(|left| (left / 3).max(timeout / 24));
-        share.map_or(longest, |share| share.min(longest))
+        let servers = u32::try_from(self.addresses.lock().len()).unwrap_or(u32::MAX);
+        let part = self.connect_timeout / servers.saturating_add(1);
+        let has_others = !self.pass.is_empty() || self.open.len() > 1;
+        let share = left
+            .filter(|_| has_others)
+            .map(|left| (left / if is_first { 3 } else { 2 }).max(timeout / 24).max(took * 2));
+        let part = (is_first && !has_session).then_some(part);
+        share.into_iter().chain(part).fold(longest, Duration::min)
     }
 
     /// The attempt at this target has failed, or the connection to it.
@@ -273,6 +280,11 @@ impl Dialer {
     pub(super) fn ended(&mut self, target: &Target, now: BootTime) {
         self.open.retain(|open| open != target);
         self.next_dial = now;
+    }
+
+    /// The event loop has dropped all attempts, and has this connection if there is one.
+    pub(super) fn all_ended(&mut self, but: Option<&Target>) {
+        self.open.retain(|open| Some(open) == but);
     }
 
     /// A connection carries the session. The attempts at the targets in `overtaken` had begun

@@ -122,8 +122,8 @@ impl EventLoop {
         spawn_own(name, move || {
             let end = catch_unwind(AssertUnwindSafe(|| this.run()));
             if !matches!(end, Ok(Ok(()))) {
-                error!("the ZooKeeper connection thread failed ({end:?}); a new session follows");
                 this.give_up();
+                error!("the ZooKeeper connection thread failed ({end:?}); a new session follows");
             }
             // If a thread has panicked inside the machine, some callers have got no answer.
             this.owner.connection().drop_callers();
@@ -213,12 +213,13 @@ impl EventLoop {
         if inner.failed.is_some() || !inner.machine.outputs.is_empty() {
             wake_by(now);
         }
-        self.look_for_new_addresses(&mut inner, now);
+        self.look_for_new_addresses(now);
         if inner.machine.epoch() > self.link.as_ref().map_or(u64::MAX, |link| link.epoch_before) {
             self.tell_dialer();
         }
         if !inner.machine.is_dialling() {
             self.attempts.clear();
+            self.dialer.all_ended(self.link.as_ref().map(|link| &link.target));
             return next;
         }
         for (target, reason) in self.attempts.take_late(now) {
@@ -245,8 +246,8 @@ impl EventLoop {
     }
 
     /// Drops the attempts at addresses that the resolver's newest answer lacks: such an address may
-    /// be silent, or another ensemble's. A connection that carries the session stays.
-    fn look_for_new_addresses(&mut self, inner: &mut Inner, now: BootTime) {
+    /// be silent. A handshake goes on, since the resolver may give some of the addresses each time.
+    fn look_for_new_addresses(&mut self, now: BootTime) {
         let EventLoop { attempts, dialer, .. } = self;
         attempts.retain(|target| {
             let is_listed = dialer.is_listed(target);
@@ -256,12 +257,6 @@ impl EventLoop {
             }
             is_listed
         });
-        let has_moved = |link: &Link| !link.is_told && !self.dialer.is_listed(&link.target);
-        if inner.machine.is_dialling() && self.link.as_ref().is_some_and(has_moved) {
-            let reason = "the name has this address no more";
-            inner.machine.server_gone(reason, now);
-            self.drop_link(inner, reason, None, now);
-        }
     }
 
     /// Begins attempts, as the dialer says. Gives the time of the next wake-up.
@@ -285,7 +280,8 @@ impl EventLoop {
     fn urgency(&self, inner: &Inner, now: BootTime) -> Urgency {
         let machine = &inner.machine;
         let left = machine.time_is_up_at(self.owner.lease(now)).map(|end| end.since(now));
-        Urgency { timeout: machine.timeout(), has_session: machine.session_id() != 0, left }
+        let has_session = machine.session_id() != 0;
+        Urgency { timeout: machine.timeout(), has_session, left, took: machine.last_took() }
     }
 
     /// If the machine has no connection, it gets the oldest one that is ready. One handshake with

@@ -416,6 +416,10 @@ impl Machine {
         self.ending.as_ref().map(|ending| ending.until).or(lease.end)
     }
 
+    pub(super) fn last_took(&self) -> Duration {
+        self.last_took
+    }
+
     /// Whether the dialer makes connections: there is none that carries the session.
     pub(super) fn is_dialling(&self) -> bool {
         !matches!(self.phase, Phase::Up | Phase::Over)
