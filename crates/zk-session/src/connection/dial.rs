@@ -2,9 +2,8 @@
 //! connection carries the session.
 //!
 //! In each pass every address is tried once: in random order those that have not failed since they
-//! last carried a session, then the others, the newest failure last. The server whose connection was
-//! lost has failed in this outage, and not in the next one. Attempts overlap, as in RFC
-//! 8305: if an attempt has no result after a moment, the next one begins next to it. Between passes
+//! last carried a session, then the others, the newest failure last. The server whose connection
+//! was lost has failed in this outage, and not in the next one. Attempts overlap, as in RFC 8305: if an attempt has no result after a moment, the next one begins next to it. Between passes
 //! there are pauses that grow, with jitter. Meanwhile the names are looked up again and again: an
 //! address that the resolver's newest answer lacks is dropped, and a new one is dialled next.
 
@@ -210,11 +209,11 @@ impl Dialer {
         self.addresses.lock().has(target)
     }
 
-    /// Whether the session has ended if this server does not know it. The servers may have got other
-    /// addresses since the last look-up, and another ensemble theirs. So an address of a name is
-    /// believed if the resolver still gives it after this server has said that. (What was asked of
-    /// the resolver after another server had said it does not count: this address may have got its
-    /// new server since then.)
+    /// Whether the session has ended if this server does not know it. The servers may have got
+    /// other addresses since the last look-up, and another ensemble theirs. So an address of a name
+    /// is believed if the resolver still gives it after this server has said that. (What was asked
+    /// of the resolver after another server had said it does not count: this address may have got
+    /// its new server since then.)
     pub(super) fn is_believed(&self, target: &Target, now: BootTime) -> bool {
         let since = self.doubted.get(target).map_or(BootTime::END, |doubt| doubt.since);
         self.addresses.lock().is_current(target, since, now)

@@ -43,7 +43,7 @@ pub(crate) enum SaslStep {
 impl Machine {
     /// The server has taken the session up.
     pub(super) fn log_in(&mut self, now: BootTime) {
-        let is_recent = |(_, last): &(BootTime, BootTime)| now < *last + self.timeout();
+        let is_recent = |(_, last): &(BootTime, BootTime)| now < *last + self.timeout() * 3 / 2;
         let (since, _) = self.taken_up.filter(is_recent).unwrap_or((now, now));
         self.taken_up = Some((since, now));
         // If the connections before were too short for any request, one is due at once on this one.
@@ -93,8 +93,9 @@ impl Machine {
     /// requests got no answers. Each handshake counts at the leader as a sign of life, so the
     /// servers never expire it. Its holds are long lost, and its nodes would stand for as long as
     /// this goes on: no other client would get its locks. So it is given up as if it had expired.
-    /// (If no server has taken it up for T in between, that was an outage, and the time begins
-    /// again: these handshakes did not keep the session alive.)
+    /// (If no server has taken it up for T and a half in between, that was an outage, and the time
+    /// begins again: these handshakes did not keep the session alive. The leader counts in ticks, and
+    /// a tick is half of T at most.)
     ///
     /// The close goes out without a login, and nothing waits for its answer. A server that enforces
     /// a login refuses it, and a server that serves nothing does not do it; then the session is not

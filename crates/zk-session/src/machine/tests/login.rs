@@ -206,6 +206,23 @@ fn an_outage_behind_a_login_that_failed_costs_no_session_that_the_servers_still_
     assert_eq!(rig.events(), [SessionEvent::Reconnected]);
 }
 
+/// The leader counts in ticks, so a session lives for up to T and a tick without a handshake.
+#[test]
+fn handshakes_that_are_little_more_than_a_timeout_apart_keep_a_session_alive_for_its_client_too() {
+    let mut rig = rig();
+    rig.attach(7);
+    log_in(&mut rig);
+    rig.drop_connection();
+    rig.attach(7);
+    step(&mut rig, SaslStep::Failed("no ticket".into()));
+    rig.sasl.clear();
+    rig.events();
+    rig.pass_time(T * 5 / 4);
+    rig.attach(7);
+    rig.only_request(op::CLOSE, "");
+    assert_eq!(rig.events().last(), Some(&SessionEvent::Lost(LossReason::SessionExpired)));
+}
+
 /// A session that no connection has carried yet has nodes of nobody, but counts at the server.
 #[test]
 fn a_new_session_that_cannot_log_in_for_its_timeout_is_given_up_too() {
