@@ -233,7 +233,6 @@ struct Hold {
     was_in_calm: bool,
     /// It was seen at a time at which it must not be lost because servers were within reach.
     was_in_reach: bool,
-    was_lost_before_look: bool,
     /// Of a lock that is kept: since when other clients want it, since when the process has let a
     /// guard of it go, and that no other guard may come.
     wanted: Option<Since>,
@@ -351,7 +350,6 @@ impl Observer {
                         lost: None,
                         was_in_calm: false,
                         was_in_reach: false,
-                        was_lost_before_look: false,
                         wanted: None,
                         let_go: None,
                         has_to_go: false,

@@ -50,8 +50,9 @@ pub(super) struct Reaching {
 /// With N addresses, m of which take a connection and no session, and s of which are silent: one
 /// pass over all addresses takes N times the longest time between two attempts (250 ms), T/6 for
 /// each handshake that is not answered, and T/6 for each three silent addresses, since three
-/// sockets connect at once. An address that refuses costs no more than its attempt. Between two passes there is a pause of T/8 at most. A pass that was
-/// under way when the server came may have passed it by, and may be in a handshake.
+/// sockets connect at once. An address that refuses costs no more than its attempt. Between two
+/// passes there is a pause of T/8 at most. A pass that was under way when the server came may have
+/// passed it by, and may be in a handshake.
 pub(super) struct Bound {
     timeout: Duration,
     pass: Duration,
@@ -102,6 +103,10 @@ impl Observer {
         let lasts = self.seen(|seen| seen.setting.session_timeout / 6);
         let is_gone = names.is_gone(process, at.ip(), lasts);
         self.seen(|seen| {
+            // A session that the client has let go is only closed.
+            if seen.unserved.may_be_let_go(session, &seen.setting) {
+                return;
+            }
             if is_gone {
                 seen.counts.note(STRANGERS);
             }
@@ -224,15 +229,14 @@ impl Seen {
         let disturbed = self.reaching.disturbed.get(&process).copied().unwrap_or_default();
         let since = reach.since.max(disturbed).max(self.reaching.disturbed_all).max(changed);
         let bound = Bound::new(&self.setting, &reach).hold(&self.setting);
-        // The loss may be as old as the last look.
+        // The loss may be as old as the last look. Older ones have been noted.
         let looked = self.setting.session_timeout / 8;
         let mut broken = None;
         for hold in self.holds.iter_mut().filter(|hold| hold.process == process) {
-            if now() < since.max(hold.since) + bound + looked || hold.was_lost_before_look {
+            if now() < since.max(hold.since) + bound + looked || hold.lost.is_some() {
                 continue;
             }
             let reason = hold.hold.lost_reason();
-            hold.was_lost_before_look = reason.is_some();
             let is_ours =
                 hold.hold.session_id().is_some_and(|id| !self.ended_by_others.contains(&id));
             if !is_ours {
@@ -269,6 +273,13 @@ impl Seen {
 }
 
 impl Reaching {
+    /// A server has taken up a session of this process, which was not given up before.
+    pub(super) fn is_taken_up(&mut self, process: ProcessId, session: i64) {
+        if self.refused.get(&process).is_some_and(|(refused, ..)| *refused == session) {
+            self.refused.remove(&process);
+        }
+    }
+
     /// A look-up has ended. A failure says nothing of the name.
     fn answered(&mut self, process: ProcessId, name: String, answer: Answer) {
         let ips = match answer {

@@ -96,12 +96,15 @@ impl Seen {
             match from {
                 Side::Client => requests += 1,
                 Side::Server if !std::mem::replace(is_greeted, true) => {
-                    *session = self.unserved.greets(about.process, frame);
+                    *session = self.unserved.greets(about.process, frame, &self.setting);
+                    if let Some(session) = session {
+                        self.reaching.is_taken_up(about.process, *session);
+                    }
                 }
                 Side::Server => {
                     has_event |= xid == Some(EVENT);
                     if let Some(session) = session {
-                        self.unserved.says(*session, xid);
+                        self.unserved.says(*session, xid, &self.setting);
                     }
                 }
             }
