@@ -3,9 +3,10 @@
 //!
 //! In each pass every address is tried once: in random order those that have not failed since they
 //! last carried a session, then the others, the newest failure last. The server whose connection
-//! was lost has failed in this outage, and not in the next one. Attempts overlap, as in RFC 8305: if an attempt has no result after a moment, the next one begins next to it. Between passes
-//! there are pauses that grow, with jitter. Meanwhile the names are looked up again and again: an
-//! address that the resolver's newest answer lacks is dropped, and a new one is dialled next.
+//! was lost has failed in this outage, and not in the next one. Attempts overlap, as in RFC 8305: if
+//! an attempt has no result after a moment, the next one begins next to it. Between passes there are
+//! pauses that grow, with jitter. Meanwhile the names are looked up again and again: an address that
+//! the resolver's newest answer lacks is dropped, and a new one is dialled next.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -50,8 +51,8 @@ pub(super) struct Dialer {
     connect_timeout: Duration,
     /// The targets that this pass has still to try, the next one first.
     pass: VecDeque<Target>,
-    /// All targets of this pass.
-    seen: HashSet<Target>,
+    /// All addresses of this pass.
+    seen: HashSet<SocketAddr>,
     /// The targets of the attempts that are under way.
     open: Vec<Target>,
     is_in_pass: bool,
@@ -155,18 +156,22 @@ impl Dialer {
         if !self.is_in_pass && now >= self.next_pass && !targets.is_empty() {
             self.is_in_pass = true;
             self.passes = self.passes.saturating_add(1);
-            self.seen = self.open.iter().cloned().collect();
+            self.seen = self.open.iter().map(|open| open.addr).collect();
             self.next_dial = now;
         }
-        targets.retain(|target| {
-            !self.seen.contains(target) || self.asks_again(target, &addresses, now)
-        });
         // New addresses are dialled next, in a pause too. Before the first pass of an outage they
         // wait for it, as all do.
-        let new = targets;
+        let mut new: Vec<Target> = Vec::new();
+        for target in targets {
+            // Two hosts may have one address: one of them is tried in this pass.
+            let is_seen = |addr| self.seen.contains(addr) || new.iter().any(|of| of.addr == *addr);
+            if !is_seen(&target.addr) || self.asks_again(&target, &addresses, now) {
+                new.push(target);
+            }
+        }
         if !new.is_empty() && (self.is_in_pass || !self.seen.is_empty()) {
             self.is_in_pass = true;
-            self.seen.extend(new.iter().cloned());
+            self.seen.extend(new.iter().map(|target| target.addr));
             for target in new.into_iter().rev() {
                 self.pass.push_front(target);
             }

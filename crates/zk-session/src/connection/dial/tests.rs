@@ -151,6 +151,26 @@ fn the_addresses_of_a_name_are_dialled_in_random_order() {
     assert_eq!(first.into_iter().collect::<Vec<_>>(), [1, 2, 3]);
 }
 
+/// A silent one would cost its time twice.
+#[test]
+fn an_address_that_two_hosts_have_is_tried_once_in_a_pass() {
+    let mut hosts = BTreeSet::new();
+    for _ in 0..50 {
+        let mut world = World::new("zk,10.0.0.1");
+        world.look_ups();
+        world.answer(&[1, 2]);
+        hosts.insert(match world.dialer.next(IDLE, world.now) {
+            DialStep::Dial(target) => target.host,
+            _ => panic!("it does not dial"),
+        });
+        let first = world.dialer.open[0].clone();
+        world.dialer.failed(&first, "refused".into(), world.now);
+        assert_eq!(world.pass(IDLE).len(), 1);
+    }
+    // The name may be what a certificate is for.
+    assert_eq!(hosts.len(), 2);
+}
+
 /// A server that has been dead for weeks is not drawn like any other.
 #[test]
 fn addresses_that_failed_go_last_the_newest_failure_at_the_end() {
