@@ -198,6 +198,13 @@ pub struct Mix {
 }
 
 impl Fault {
+    /// A line on which the long list takes up to a quarter of the session timeout.
+    fn slow_line(rng: &mut Rng, mix: &Mix, process: usize, lasts: Duration) -> Fault {
+        let takes = mix.session_timeout.mul_f64(0.05 + 0.2 * rng.f64());
+        let rate = (mix.listing as f64 / takes.as_secs_f64()) as u64;
+        Fault::SlowLine { process, rate, lasts }
+    }
+
     /// A short name, for counting.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -1034,9 +1041,7 @@ impl Plan {
                     self.0.push((at, Fault::LookUps { name, trouble, lasts: lasts * 2 }));
                 }
                 7 | 8 if mix.listing > 0 => {
-                    let takes = timeout.mul_f64(0.05 + 0.2 * rng.f64());
-                    let rate = (mix.listing as f64 / takes.as_secs_f64()) as u64;
-                    self.0.push((at, Fault::SlowLine { process, rate, lasts: lasts * 3 }));
+                    self.0.push((at, Fault::slow_line(rng, mix, process, lasts * 3)));
                 }
                 9 => {
                     let lasts = timeout.mul_f64(1.0 + 5.0 * rng.f64());
@@ -1049,6 +1054,18 @@ impl Plan {
             }
         }
         self.0.sort_by_key(|(at, _)| *at);
+    }
+
+    /// A plan in which the lines of all processes are slow again and again, and nothing else happens.
+    pub fn slow_lines(rng: &mut Rng, lasts: Duration, mix: &Mix) -> Plan {
+        let (timeout, mut plan, mut at) = (mix.session_timeout, Plan::default(), Duration::ZERO);
+        while at < lasts {
+            for process in 0..mix.processes {
+                plan.0.push((at, Fault::slow_line(rng, mix, process, timeout * 6)));
+            }
+            at += timeout * 8;
+        }
+        plan
     }
 
     /// The number of bursts so far.

@@ -409,6 +409,12 @@ impl Scenario {
         if rng.u32(..3) > 0 && !self.plan.0.iter().all(is_last) {
             self.plan.add_ordinary(&mut rng, self.storm, &self.mix, self.names.len());
         }
+        if self.job.listing.is_some() && self.mode == Mode::Usual && rng.u32(..3) == 0 {
+            // Nothing but slow lines, and processes that hold and want nothing now and then.
+            self.plan = Plan::slow_lines(&mut rng, self.storm, &self.mix);
+            (self.job.threads, self.job.asks_in_vain) = (1, false);
+            self.job.longest_pause = self.mix.session_timeout * 4;
+        }
     }
 
     /// Plays the scenario, with each step on the standard error if `verbose`. Counts the lines of
