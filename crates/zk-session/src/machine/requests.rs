@@ -47,9 +47,9 @@ pub struct Answers {
     /// that was deleted before is in no listing of this batch, because the server does requests in
     /// order.
     pub pending: Arc<HashSet<String>>,
-    /// These are reads whose answers may be long, and a long answer held them up: their own, which
-    /// had come in part when the connection was given up, or that of an earlier request. It blocks
-    /// the answers to all other requests of the session, so the caller must not ask again at once.
+    /// The connection was given up when a part of an answer to these requests had come. It may be so
+    /// long that the next connection is given up in the same way, and it blocks the answers to all
+    /// other requests of the session.
     pub was_cut_short: bool,
 }
 
@@ -82,17 +82,6 @@ impl Batch {
         let at = self.frames.len();
         self.frames = operation.encode(0, std::mem::take(&mut self.frames));
         self.requests.push(BatchRequest { op: operation.code(), at, removal, answer: None });
-    }
-}
-
-impl SubmittedBatch {
-    /// A long answer has held these requests up. (A batch with a write is a step of a lock, whose
-    /// own answers are short: its caller may ask again at once.)
-    fn cut_short(&mut self) {
-        let requests = &self.batch.requests;
-        self.was_cut_short = self.is_sent
-            && requests.iter().any(|part| op::has_long_answer(part.op))
-            && !requests.iter().any(|part| op::is_write(part.op));
     }
 }
 
@@ -264,12 +253,12 @@ impl Machine {
     }
 
     /// The connection is lost: requests that were sent on it are answered with `CONNECTION_LOSS`.
-    /// Requests that wait for a connection stay. `is_cut_short`: it was given up while a long answer
-    /// came.
-    pub(super) fn fail_sent(&mut self, is_cut_short: bool, now: BootTime) {
+    /// Requests that wait for a connection stay. `cut_short`: the request whose answer has come in
+    /// part, and was late.
+    pub(super) fn fail_sent(&mut self, cut_short: Option<SentFor>, now: BootTime) {
         self.outstanding.clear();
-        if is_cut_short {
-            self.batches.values_mut().for_each(SubmittedBatch::cut_short);
+        if let Some(SentFor::Batch { number, .. }) = cut_short {
+            self.batches.get_mut(&number).into_iter().for_each(|of| of.was_cut_short = true);
         }
         let sent = self.batches.iter().filter(|(_, of)| of.is_sent);
         let sent: Vec<u64> = sent.map(|(number, _)| *number).collect();
@@ -312,11 +301,7 @@ impl Machine {
                 flight.sent_for = SentFor::Nobody;
             }
         }
-        let is_held_up = self.under_way().is_some();
         for number in overdue {
-            if let Some(of) = self.batches.get_mut(&number).filter(|_| is_held_up) {
-                of.cut_short();
-            }
             self.fail_open_parts(number, err::CONNECTION_LOSS, now);
         }
         self.send_background(now);

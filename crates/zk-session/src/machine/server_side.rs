@@ -351,6 +351,6 @@ impl Machine {
         self.outputs.extend(waiters.map(lost));
         self.background.cut(cut_short, self.timeout() / 8, now);
         self.looks.cut(self.timeout() / 8, now);
-        self.fail_sent(cut_short.is_some(), now);
+        self.fail_sent(cut_short, now);
     }
 }

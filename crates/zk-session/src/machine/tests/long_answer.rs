@@ -285,25 +285,6 @@ fn a_server_that_ends_in_the_middle_of_an_answer_in_time_has_cut_nothing_short()
     }
 }
 
-/// They would queue further copies of the long answer at the server. A step of a lock goes on.
-#[test]
-fn callers_of_reads_that_a_long_answer_holds_up_do_not_ask_again_at_once() {
-    let mut rig = Rig::up();
-    let (_, first) = rig.call(&[(list("/a"), None)]);
-    let (_, second) = rig.call(&[(list("/a"), None)]);
-    let noop = Operation::Delete { path: "/none", version: None };
-    let (_, lock) = rig.call(&[(noop, None), (list("/b"), None)]);
-    let xid = rig.sent()[0].0;
-    let listing = long_listing(xid);
-    rig.bytes(&listing[..1000]);
-    rig.pass_time(T / 12);
-    rig.bytes(&listing[1000..2000]);
-    rig.pass_time(T / 12);
-    assert!(second.try_recv().unwrap().was_cut_short);
-    assert!(!lock.try_recv().unwrap().was_cut_short);
-    assert!(first.try_recv().is_err(), "its own answer comes");
-}
-
 /// Each try blocks the answers to all others.
 #[test]
 fn a_sweep_whose_listing_is_cut_short_again_and_again_is_retried_ever_more_seldom() {
