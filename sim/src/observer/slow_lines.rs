@@ -56,6 +56,11 @@ impl Observer {
 }
 
 impl SlowLines {
+    /// Whether the line of this process was slow at some time since then.
+    pub(super) fn was_slow(&self, process: ProcessId, since: Duration) -> bool {
+        self.lines.get(&process).is_some_and(|(from, until)| *from <= now() && *until >= since)
+    }
+
     /// This process ends to use a lock, or to hold it.
     pub(super) fn rests(&mut self, process: ProcessId) {
         self.used.insert(process, now());

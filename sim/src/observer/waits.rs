@@ -176,6 +176,11 @@ impl Seen {
         if waiting.is_timed || waiting.stopped != stopped_for(process) {
             return None;
         }
+        // A long list on a slow line holds the answers to other requests up for longer than a short
+        // policy allows.
+        if self.slow_lines.was_slow(process, waiting.since) {
+            return None;
+        }
         // How long the last connection stood during the call, and since when there is none.
         let (stood, down) = match self.down.get(&process) {
             Some(down) => {
