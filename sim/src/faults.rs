@@ -751,7 +751,7 @@ fn move_server(
         servers.move_to(member, host);
         after(named_after, move || names.publish(member, Some(servers.host(member))));
         if old == Old::Stranger {
-            // By then nobody dials the address who was told of it before.
+            // By then no client that was told of the address before dials it.
             after(named_after + timeout / 2, move || {
                 let (names, observer) = (world.names().clone(), world.observer().clone());
                 Stranger::listen(left, names, observer);

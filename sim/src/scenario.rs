@@ -425,10 +425,10 @@ impl Scenario {
             places: self.job.places.clone(),
             session_timeout: self.job.session_timeout,
             shortest_timeout,
-            // A renewal takes half a tick, and some ten packets one after the other. A session keeps
-            // the timeout that it was granted, also when servers grant longer ones again.
             tick: self.servers.tick,
             closes: self.job.closes,
+            // A renewal takes half a tick, and some ten packets one after the other. A session keeps
+            // the timeout that it was granted, also when servers grant longer ones again.
             is_tight: shortest_timeout < (self.servers.tick * 3).max(self.delay.1 * 100),
             sync_time: self.servers.tick * self.servers.sync_limit,
             max_elapsed: self.job.max_elapsed.unwrap_or(USUAL_ELAPSED),

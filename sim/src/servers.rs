@@ -193,7 +193,7 @@ impl Servers {
         inner.members[member].hears_since = now();
     }
 
-    /// Lets a member's address accept connections that nobody serves, and cuts those that are open.
+    /// Lets a member's address accept connections and answer nothing, and cuts those that are open.
     /// [`Self::listen`] ends that.
     pub fn mute(&self, member: usize) {
         let at = self.address(member);

@@ -32,7 +32,7 @@ pub struct RetryPolicy {
     pub base: Duration,
     /// The longest pause; default 5 s. While a live session is to be resumed, and between the
     /// attempts of a call in it, pauses are also kept below an eighth of its timeout. (They are
-    /// longer behind an answer that was so long that the connection was given up while it came.)
+    /// longer after an answer so long that the connection was given up while it came.)
     pub cap: Duration,
     /// How long a blocked call without a deadline goes on without progress; default 60 s. A call
     /// with a timeout or a deadline goes on until that, however long it is. A

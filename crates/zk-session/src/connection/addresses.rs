@@ -59,7 +59,7 @@ struct Name {
     asked: Option<BootTime>,
     /// When the look-up began that has given `addrs`.
     answered: Option<BootTime>,
-    /// When the look-up began that has last lacked an address of before.
+    /// When the last look-up began whose answer dropped an address.
     shrunk: Option<BootTime>,
     /// Why the last look-up has given no address.
     error: Option<String>,
@@ -159,8 +159,7 @@ impl Addresses {
         })
     }
 
-    /// Each address with the time at which it has failed, if it has: those that have not failed
-    /// come first, and the newest failure comes last.
+    /// All addresses: those that have not failed come first, and the newest failure comes last.
     pub(super) fn in_order(&self, shuffle: impl FnOnce(&mut [Target])) -> Vec<Target> {
         let mut all: Vec<Target> = self.all().collect();
         shuffle(&mut all);

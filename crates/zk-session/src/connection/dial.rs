@@ -216,9 +216,9 @@ impl Dialer {
 
     /// Whether the session has ended if this server does not know it. The servers may have got
     /// other addresses since the last look-up, and another ensemble theirs. So an address of a name
-    /// is believed if the resolver still gives it after this server has said that. (What was asked
-    /// of the resolver after another server had said it does not count: this address may have got
-    /// its new server since then.)
+    /// is believed if the resolver still gives it after this server has said that. A
+    /// look-up counts only if it began after this server said that: the address may have got its new
+    /// server just before.
     pub(super) fn is_believed(&self, target: &Target, now: BootTime) -> bool {
         let since = self.doubted.get(target).map_or(BootTime::END, |doubt| doubt.since);
         self.addresses.lock().is_current(target, since, now)

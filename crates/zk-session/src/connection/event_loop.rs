@@ -67,7 +67,7 @@ pub(crate) struct EventLoop {
     refusing: HashSet<SocketAddr>,
 }
 
-/// The servers that have closed the connection right behind the connect request for our session,
+/// The servers that have closed the connection right after the connect request for our session,
 /// since some attempt ended otherwise.
 #[derive(Default)]
 struct Refusals {
@@ -447,7 +447,7 @@ impl EventLoop {
     }
 
     /// An attempt at this server has failed. `refused_at`: when it closed the connection right
-    /// behind the connect request for our session, if it did.
+    /// after the connect request for our session, if it did.
     fn attempt_failed(
         &mut self,
         target: &Target,

@@ -204,7 +204,7 @@ fn is_light(output: &Output, owner: &dyn Owner) -> bool {
 impl Inner {
     /// Lets `act` change the machine. If it panics, the machine may be half changed, and other
     /// threads would go on with that: this lock knows no poison. So a machine whose session is lost
-    /// takes its place, and the event loop tells everybody.
+    /// takes its place, and the event loop tells the owner and the callers.
     fn turn<T>(&mut self, act: impl FnOnce(&mut Machine) -> T) -> std::thread::Result<T> {
         let turn = catch_unwind(AssertUnwindSafe(|| act(&mut self.machine)));
         if turn.is_err() {

@@ -21,7 +21,7 @@ pub(crate) enum Task {
     Prune { path: String, is_ours: bool },
     /// Watch a held node.
     Watch(WatchedNode),
-    /// List a directory behind a write: a create whose answer was lost may have been done late. The
+    /// List a directory after a write: a create whose answer was lost may have been done late. The
     /// write was sent at `since`; `is_written`: it is acknowledged.
     LookAgain { dir: String, since: BootTime, is_written: bool },
 }
@@ -182,7 +182,7 @@ impl Background {
     }
 
     /// A listing of this directory has shown none of the nodes of the late creates that are left
-    /// there. It was sent behind a write that was sent at `since`. Creates that could not be done
+    /// there. It was sent after a write that was sent at `since`. Creates that could not be done
     /// any more by then are forgotten.
     fn forget_late(&mut self, dir: &str, since: BootTime) {
         for id in self.late.take_past(dir, since) {
@@ -190,7 +190,7 @@ impl Background {
         }
     }
 
-    /// The connection is gone: each removal begins anew on the next connection. If the answer to its
+    /// The connection is gone: each removal begins again on the next connection. If the answer to its
     /// request has come in part, it waits, longer each time: the answer takes longer than a
     /// connection waits, and each try blocks the answers to all others. `pause` is the first wait.
     pub(super) fn cut(&mut self, cut_short: Option<SentFor>, pause: Duration, now: BootTime) {
@@ -208,7 +208,7 @@ impl Background {
                     *is_written = false;
                     dirs.retain(|other| other != dir);
                 }
-                // Watches are not sent again: on the next connection the lease asks for them anew.
+                // Watches are not sent again: on the next connection the lease asks for them again.
                 _ => return false,
             }
             // A refused removal keeps its pause: another connection would bring the same answer.
@@ -326,8 +326,8 @@ impl Machine {
                 }
                 _ => {}
             },
-            Task::LookAgain { is_written: behind_write, .. } if is_written => {
-                *behind_write = true;
+            Task::LookAgain { is_written: after_write, .. } if is_written => {
+                *after_write = true;
                 self.background.requeue(id, entry, now);
             }
             Task::LookAgain { dir, since, .. } if op == op::GET_CHILDREN && is_listed(code) => {
@@ -401,7 +401,7 @@ impl Machine {
                 let until = *removal.until.get_or_insert(now + late_bound(t) + t);
                 self.outputs.extend(entry.outcome(Ok(())));
                 match entry.task {
-                    // A look behind its time has shown that its directory cannot be listed, and
+                    // A look after its time has shown that its directory cannot be listed, and
                     // this removal has looked for the node by itself.
                     Task::Remove(removal) if until <= now => self.background.gone(&removal.id),
                     Task::Remove(removal) => self.background.late.add(removal, until),

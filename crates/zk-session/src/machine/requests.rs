@@ -282,7 +282,7 @@ impl Machine {
     ///
     /// A caller whose own answer has come in part goes on waiting for the rest, as long as the
     /// connection does ([`overdue_at`](Self::overdue_at)). If it were answered now, it would ask
-    /// for the same long answer once more. The callers behind it are answered as always, so that
+    /// for the same long answer once more. Later callers are answered as always, so that
     /// each of their steps keeps its time, and ask again.
     pub(super) fn fail_overdue(&mut self, now: BootTime) {
         let overdue: BTreeSet<u64> = self
