@@ -63,6 +63,9 @@ pub trait Client {
     /// From now on a hold depends on the lease.
     fn hold(&mut self);
     fn is_up(&self) -> bool;
+    /// Whether servers have taken the session up for T and have not served it: then the client lets
+    /// it go.
+    fn was_let_go(&self, now: u64) -> bool;
     /// Whether the node with this id is among the pending deletes.
     fn is_pending(&self, id: &str) -> bool;
     fn lease_end(&self) -> Option<u64>;

@@ -287,18 +287,11 @@ impl World {
     }
 
     fn client_goes_on(&mut self) {
-        let mut frames = Frames::default();
-        frames.push(&self.client.sent());
-        if let Some((connection, server)) = self.socket {
-            while let Ok(Some(frame)) = frames.next() {
-                let (xid, code) = request_header(frame).expect("a request");
-                let op = read_op(code, &frame[8..]);
-                self.server_takes(server, Request { connection, xid, op });
-            }
-        }
         for said in self.client.said() {
             match said {
                 Said::Cut => self.socket = None,
+                // What the session has left goes with its end at the leader.
+                Said::Lost(_) if self.client.was_let_go(self.now) => self.expire(),
                 Said::Lost(reason) => self.wrong = Some(format!("the session is lost: {reason}")),
                 Said::Answered(call, made) => {
                     let is_it = |c: &&mut Caller| matches!(c, Caller::Waits(of) if *of == call);
@@ -306,6 +299,15 @@ impl World {
                         *caller = made.map_or(Caller::Left, |(path, id)| Caller::Holds(path, id));
                     }
                 }
+            }
+        }
+        let mut frames = Frames::default();
+        frames.push(&self.client.sent());
+        if let Some((connection, server)) = self.socket.filter(|_| !self.is_over) {
+            while let Ok(Some(frame)) = frames.next() {
+                let (xid, code) = request_header(frame).expect("a request");
+                let op = read_op(code, &frame[8..]);
+                self.server_takes(server, Request { connection, xid, op });
             }
         }
     }

@@ -195,6 +195,11 @@ impl Client for End {
         self.machine.is_up()
     }
 
+    fn was_let_go(&self, now: u64) -> bool {
+        let timeout = self.machine.timeout();
+        self.machine.unserved_since().is_some_and(|since| at(now) >= since + timeout)
+    }
+
     fn is_pending(&self, id: &str) -> bool {
         self.machine.pending_deletes().contains(id)
     }
