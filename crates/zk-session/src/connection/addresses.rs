@@ -212,6 +212,11 @@ impl Addresses {
         self.failed.insert(addr, Failed { at: now, reason, has_served: false });
     }
 
+    /// This address has not failed.
+    pub(super) fn forget(&mut self, addr: SocketAddr) {
+        self.failed.remove(&addr);
+    }
+
     /// The failure of this address was that of a connection that carried the session for long.
     pub(super) fn has_served(&mut self, addr: SocketAddr) {
         if let Some(failed) = self.failed.get_mut(&addr) {

@@ -280,6 +280,13 @@ impl Dialer {
         self.ended(target, now);
     }
 
+    /// The session has ended by an answer of this server, which has not failed by that. Otherwise
+    /// the next session would be made at a server that had failed just before.
+    pub(super) fn answered(&mut self, target: &Target, now: BootTime) {
+        self.addresses.lock().forget(target.addr);
+        self.ended(target, now);
+    }
+
     /// The attempt at this target has ended. The next one begins at once.
     pub(super) fn ended(&mut self, target: &Target, now: BootTime) {
         self.open.retain(|open| open != target);

@@ -509,6 +509,7 @@ impl EventLoop {
                 self.dialer.failed(target, reason.to_owned(), now);
                 self.refusals = Refusals::default();
             }
+            None if inner.machine.is_over() => self.dialer.answered(target, now),
             None => self.attempt_failed(target, reason.to_owned(), refused_at, now),
         }
         if carried_the_session {

@@ -229,6 +229,20 @@ fn a_server_that_was_lost_has_not_failed_in_the_next_outage() {
     assert_eq!(first.into_iter().collect::<Vec<_>>(), [1, 2, 4]);
 }
 
+/// One server refuses the login, and the other does not know the session that the first has made.
+/// The next session is made at the second.
+#[test]
+fn a_server_whose_answer_ends_the_session_has_not_failed() {
+    for _ in 0..20 {
+        let mut world = World::new("10.0.0.1,10.0.0.2");
+        world.fail(1);
+        world.fail(2);
+        let target = world.target(2);
+        world.dialer.answered(&target, world.now);
+        assert_eq!(world.pass(IDLE), [2, 1]);
+    }
+}
+
 #[test]
 fn a_server_that_cuts_at_once_is_not_dialled_in_a_loop() {
     let mut world = World::new("10.0.0.1");
