@@ -200,6 +200,11 @@ impl Error {
         matches!(self, Error::WouldBlock { .. } | Error::TimedOut { .. })
     }
 
+    /// Whether the caller's time or patience is over, as an error of a call that waits for a lock.
+    pub(crate) fn is_giving_up(&self) -> bool {
+        matches!(self, Error::Cancelled { .. } | Error::Unavailable { .. })
+    }
+
     /// The same error as a session has it; `None` if only locks have it.
     fn of_session(&self) -> Option<zk_session::Error> {
         use zk_session::Error as Of;

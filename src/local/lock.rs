@@ -65,12 +65,14 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 
 use super::keep::Keeper;
-use super::queue::{LocalQueue, TurnOutcome, TurnPhase, Wants};
+use super::queue::{LocalQueue, TurnOutcome, TurnPhase, Wants, With};
 use crate::error::{Error, Result};
-use crate::queue::Settings;
-use crate::queue::name::Kind;
+use crate::queue::name::{Kind, NodeKey};
 use crate::queue::request::Mode;
-use crate::queue::{Callbacks, EndBy, HeldNode, HoldBounds, OnLoss, Queue, Release, Request};
+use crate::queue::{
+    Callbacks, EndBy, HeldNode, HoldBounds, OnLoss, Place, Queue, Release, Request,
+};
+use std::time::Duration;
 use zk_session::SessionState;
 use zk_session::unstable::WatchRegistry;
 use zk_session::world::Instant;
@@ -78,7 +80,10 @@ use zk_session::world::Instant;
 /// What all locks of one path on one session share. `S` is a hold that several threads can share.
 pub(crate) struct LocalLock<S = Infallible> {
     pub(crate) queue: Queue,
-    pub(crate) turns: Arc<LocalQueue<Arc<HeldNode>, S>>,
+    pub(crate) turns: Arc<Turns<Arc<HeldNode>, S>>,
+    /// How far a thread is that has the lock. A semaphore's mutex is only passed: its hold shows
+    /// nothing about the permits.
+    held: TurnPhase,
     keeper: Arc<Keeper>,
     /// Notified when a hold of one thread is lost, whichever thread has it by then.
     pub(crate) losses: Arc<WatchRegistry<()>>,
@@ -87,26 +92,31 @@ pub(crate) struct LocalLock<S = Infallible> {
 impl<S: Send + 'static> LocalLock<S> {
     pub(crate) fn new(queue: Queue) -> Self {
         let keeper = Keeper::new(queue.dir().to_owned());
-        LocalLock { queue, turns: Arc::default(), keeper, losses: Arc::default() }
+        let held = TurnPhase::Held;
+        LocalLock { queue, turns: Arc::default(), held, keeper, losses: Arc::default() }
+    }
+
+    /// A lock that threads pass on their way to something else. Its hold is no contention until
+    /// [`found_taken`](Self::found_taken) says that the other thing is taken.
+    pub(crate) fn passed(queue: Queue) -> Self {
+        LocalLock { held: TurnPhase::Requesting, ..LocalLock::new(queue) }
+    }
+
+    pub(crate) fn found_taken(&self, passage: &HeldNode) {
+        self.turns.set_phase_of(passage.key(), TurnPhase::Held);
     }
 
     /// Takes the lock for this thread alone: from the thread before, from the keeper, or by way of
-    /// the queue at the server. `is_held_here` says whether a thread of this process has a valid
-    /// hold of the lock.
-    pub(crate) fn hold(
-        &self,
-        request: &Request<'_>,
-        kind: Kind,
-        is_held_here: &dyn Fn() -> bool,
-    ) -> Result<Option<Arc<HeldNode>>> {
+    /// the queue at the server.
+    pub(crate) fn hold(&self, request: &Request<'_>, kind: Kind) -> Result<Option<Arc<HeldNode>>> {
         loop {
-            let (turn, handed) = match self.turns.turn(request, Wants::All, is_held_here)? {
+            let (mut turn, handed) = match self.turns.turn(request, Wants::All)? {
                 Some(Admission::Turn(turn, handed)) => (turn, handed),
                 Some(Admission::Share(_)) => continue, // never: this thread wants no share
                 None => return Ok(None),
             };
             if let Some(node) = handed.or_else(|| self.keeper.take()) {
-                if let Err(turn) = turn.becomes_hold(&node) {
+                if let Err(turn) = turn.becomes_hold(&node, self.held) {
                     // The hold was lost on its way here or while it was kept. The loss may have
                     // ended this thread's turn too, so this thread waits for another one.
                     drop(node);
@@ -125,28 +135,25 @@ impl<S: Send + 'static> LocalLock<S> {
                     losses.notify(&(), true);
                 }) as OnLoss
             };
-            let on_blocked = |is_blocked| turn.set_blocked(is_blocked);
-            let callbacks =
-                Callbacks { on_blocked: &on_blocked, on_loss: &on_loss, ..Callbacks::NONE };
-            let Some(node) = self.queue.acquire(request, kind, &callbacks)? else {
+            let Some(node) = turn.acquire(&self.queue, request, kind, &on_loss)? else {
                 return Ok(None);
             };
-            drop(turn.becomes_hold(&node)); // if it is lost by now, the turn ends here
+            drop(turn.becomes_hold(&node, self.held)); // if it is lost by now, the turn ends here
             return Ok(Some(Arc::new(node)));
         }
     }
 
     /// Ends a thread's hold. The hold goes to the thread that has waited longest, if its node has
-    /// been first for less than the lock's `hand_over` and nobody asked for the lock. Otherwise it
-    /// is kept for `keep`, if no other contender is in the queue. Otherwise its node is deleted.
+    /// been first for less than `hand_over` and no client asked for the lock. Otherwise it is kept
+    /// for `keep`, if no other contender is in the queue. Otherwise its node is deleted.
     pub(crate) fn release(
         &self,
         node: &Arc<HeldNode>,
-        settings: &Settings,
+        hand_over: Duration,
+        keep: Duration,
         end_by: EndBy,
     ) -> Release {
         if node.loss().is_none() {
-            let Settings { hand_over, keep, .. } = *settings;
             let is_kept = !keep.is_zero() && self.keeper.is_alone(node);
             // This is read after `is_alone`: from then on the keeper is notified of a request to
             // let go.
@@ -187,10 +194,16 @@ impl<S: Send + 'static> LocalLock<S> {
 
 // ---- turns ----
 
-/// A thread's turn. Its drop gives the turn to the next thread, unless the turn became a hold.
+/// The turns of the threads of one lock.
+pub(crate) type Turns<H, S> = LocalQueue<H, Place, S, HoldBounds>;
+
+/// A thread's turn. Its drop gives the turn to the next thread, unless the turn became a hold. So
+/// the thread's place in the queue at the server outlives a call that ends without the lock, in
+/// whatever way, as long as another thread waits for it.
 pub(crate) struct Turn<'a, H, S> {
-    queue: &'a Arc<LocalQueue<H, S>>,
+    queue: &'a Arc<Turns<H, S>>,
     number: u64,
+    place: Option<Place>,
 }
 
 /// What a wait for a turn led to.
@@ -201,14 +214,12 @@ pub(crate) enum Admission<'a, H, S> {
     Share(S),
 }
 
-impl<H, S> LocalQueue<H, S> {
+impl<H, S> Turns<H, S> {
     /// Waits for a turn. `None`: contention, as [`end_of_time`](crate::queue::end_of_time) says.
-    /// `is_held_here` says whether a thread of this process has a valid hold of the lock.
     pub(crate) fn turn(
         self: &Arc<Self>,
         request: &Request<'_>,
-        wants: Wants,
-        is_held_here: &dyn Fn() -> bool,
+        wants: Wants<HoldBounds>,
     ) -> Result<Option<Admission<'_, H, S>>> {
         let (call, settings) = (request.call, request.settings);
         let given_up = Cell::new(None);
@@ -231,32 +242,33 @@ impl<H, S> LocalQueue<H, S> {
             }
         };
         // The queue may have learnt from before an outage that somebody else has the lock.
-        let end_of_time = || request.end_of_time(is_held_here).map(|()| None);
+        let end_of_time = || request.end_of_time().map(|()| None);
         let is_try = request.mode == Mode::Try;
-        let (number, handed, contended) = match self.enter(is_try, wants, &request.limit(), &look) {
-            TurnOutcome::Turn { number, handed, contended } => (number, handed, contended),
+        let (number, with, contended) = match self.enter(is_try, wants, &request.limit(), &look) {
+            TurnOutcome::Turn { number, with, contended } => (number, with, contended),
             TurnOutcome::Share(share) => return Ok(Some(Admission::Share(share))),
             TurnOutcome::Busy => {
                 request.contended_until_now();
                 return end_of_time();
             }
-            TurnOutcome::Deadline => {
+            TurnOutcome::Deadline { contended } => {
                 if let Some(e) = given_up.take() {
                     return Err(e);
                 }
-                // Another thread of this process was ahead. A thread that only tries wants to know
-                // whether that thread gets the lock, or somebody ahead of it. As long as that
-                // thread's requests have no answer, no server has said so.
-                let is_answered =
-                    || matches!(self.phase(), Some(TurnPhase::Held | TurnPhase::Blocked));
-                if request.mode == Mode::Wait || is_answered() {
+                if contended {
                     request.contended_until_now();
                 }
                 return end_of_time();
             }
             TurnOutcome::Cancelled => return Err(request.cancelled()),
         };
-        let turn = Turn { queue: self, number };
+        let mut turn = Turn { queue: self, number, place: None };
+        let mut handed = None;
+        match with {
+            With::Nothing => {}
+            With::Hold(hold) => handed = Some(hold),
+            With::Place(place) => turn.place = Some(place),
+        }
         match (contended, &handed) {
             (true, None) => request.contended(),
             (true, Some(_)) => request.contended_until_now(),
@@ -283,14 +295,27 @@ fn outage_limit(request: &Request<'_>) -> Result<Option<Instant>> {
 impl<H, S> Turn<'_, H, S> {
     /// Notes whether the server shows somebody ahead. If so, threads that only try stop waiting.
     pub(crate) fn set_blocked(&self, is_blocked: bool) {
-        let phase = if is_blocked { TurnPhase::Blocked } else { TurnPhase::Requesting };
-        self.queue.set_phase(self.number, phase);
+        self.queue.set_phase(self.number, TurnPhase::asking(is_blocked));
     }
 
-    /// Lets in the thread that has waited longest, if it wants a share. Otherwise the share comes
-    /// back.
-    pub(crate) fn share(&self, share: S) -> std::result::Result<(), S> {
-        self.queue.share(self.number, share)
+    /// Goes on with this turn's place, or with a new one, through the queue at the server.
+    pub(crate) fn acquire(
+        &mut self,
+        queue: &Queue,
+        request: &Request<'_>,
+        kind: Kind,
+        on_loss: &dyn Fn(NodeKey) -> OnLoss,
+    ) -> Result<Option<HeldNode>> {
+        let Turn { queue: turns, number, place, .. } = self;
+        let on_blocked = |is_blocked| turns.set_phase(*number, TurnPhase::asking(is_blocked));
+        let callbacks = Callbacks { on_blocked: &on_blocked, on_loss, ..Callbacks::NONE };
+        queue.acquire(request, kind, &callbacks, place)
+    }
+
+    /// Lets in the thread that has waited longest, if it wants a share with these bounds. Otherwise
+    /// the share comes back.
+    pub(crate) fn share(&self, bounds: HoldBounds, share: S) -> std::result::Result<(), S> {
+        self.queue.share(self.number, bounds, share)
     }
 
     /// The thread holds the lock now, with `node`. It keeps its turn until the hold ends. The turn
@@ -305,12 +330,16 @@ impl<H, S> Turn<'_, H, S> {
     ///
     /// Threads that only try are told that the lock is taken only behind that look: a node that was
     /// lost before it came to this thread was held by nobody.
-    pub(crate) fn becomes_hold(self, node: &HeldNode) -> std::result::Result<(), Self> {
+    pub(crate) fn becomes_hold(
+        self,
+        node: &HeldNode,
+        held: TurnPhase,
+    ) -> std::result::Result<(), Self> {
         self.queue.note_node(self.number, node.key());
         if !node.is_held() {
             return Err(self);
         }
-        self.queue.set_phase(self.number, TurnPhase::Held);
+        self.queue.set_phase(self.number, held);
         std::mem::forget(self);
         Ok(())
     }
@@ -318,7 +347,7 @@ impl<H, S> Turn<'_, H, S> {
 
 impl<H, S> Drop for Turn<'_, H, S> {
     fn drop(&mut self) {
-        self.queue.leave(self.number);
+        self.queue.leave(self.number, self.place.take());
     }
 }
 
@@ -341,19 +370,19 @@ mod tests {
         let node =
             HeldNode::grant(&generation, NewNode::named("/l/n"), Callbacks::NONE.on_loss).unwrap();
         node.seen_gone();
-        let queue = Arc::new(LocalQueue::<(), ()>::default());
+        let queue = Arc::new(Turns::<(), ()>::default());
         let enter = |is_try| {
             let limit = Limit::after(Duration::from_secs(60));
             queue.enter(is_try, Wants::All, &limit, &|| Continue(None))
         };
         let TurnOutcome::Turn { number, .. } = enter(false) else { panic!("no turn") };
-        let turn = Turn { queue: &queue, number };
+        let turn = Turn { queue: &queue, number, place: None };
         std::thread::scope(|scope| {
             let tries = scope.spawn(|| matches!(enter(true), TurnOutcome::Turn { .. }));
             while !queue.has_waiters() {
                 std::thread::yield_now();
             }
-            let lost = turn.becomes_hold(&node);
+            let lost = turn.becomes_hold(&node, TurnPhase::Held);
             assert!(lost.is_err());
             drop(lost);
             assert!(tries.join().unwrap(), "the try was told that the lock is taken");

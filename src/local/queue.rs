@@ -2,9 +2,10 @@
 //! whose turn it is goes on to ZooKeeper.
 //!
 //! A thread that ends its turn passes it to the thread that has waited longest. It may hand over
-//! the lock itself with the turn, without a round trip. Each waiter has a channel of its own, so a
+//! the lock itself with the turn, without a round trip. A thread that gives up before it has the
+//! lock hands over its place in the queue at the server. Each waiter has a channel of its own, so a
 //! release wakes one thread. A thread that gets a lock which can be shared also lets in the next
-//! waiters, as long as they want a share.
+//! waiters, as long as they want the same share.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -13,41 +14,58 @@ use crate::queue::name::NodeKey;
 use zk_session::unstable::{Ended, Limit};
 use zk_session::world::{Instant, Mutex, Sender, bounded};
 
-/// `H` is a hold that one thread hands to the next, `S` a hold that several threads can share.
-pub(crate) struct LocalQueue<H, S>(Mutex<QueueState<H, S>>);
+/// `H` is a hold that one thread hands to the next, `P` a place in the queue at the server, `S` a
+/// hold that several threads can share, and `B` the bounds of a share.
+pub(crate) struct LocalQueue<H, P, S, B>(Mutex<QueueState<H, P, S, B>>);
 
-struct QueueState<H, S> {
-    /// The number of the thread whose turn it is.
-    occupant: Option<u64>,
+struct QueueState<H, P, S, B> {
+    /// The number of the thread whose turn it is, and what it wants.
+    occupant: Option<(u64, Wants<B>)>,
     phase: TurnPhase,
     /// The node with which that thread takes the lock, or holds it.
     node: Option<NodeKey>,
     /// How often somebody was seen to hold the lock, or to be ahead of us at the server.
     contended: u64,
     next: u64,
-    queue: VecDeque<Waiter<H, S>>,
+    queue: VecDeque<Waiter<H, P, S, B>>,
 }
 
-struct Waiter<H, S> {
+struct Waiter<H, P, S, B> {
     number: u64,
     is_try: bool,
-    wants: Wants,
-    sender: Sender<Message<H, S>>,
+    wants: Wants<B>,
+    sender: Sender<Message<H, P, S>>,
 }
 
-enum Message<H, S> {
-    Turn(Option<H>),
+enum Message<H, P, S> {
+    Turn(With<H, P>),
     Share(S),
     Busy,
 }
 
+/// What a thread gets together with its turn.
+pub(crate) enum With<H, P> {
+    Nothing,
+    /// The lock.
+    Hold(H),
+    /// The place of a thread that has given up.
+    Place(P),
+}
+
 /// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wants {
+pub(crate) enum Wants<B> {
     /// The lock for itself: a hold may be handed to it.
     All,
-    /// A share of the lock: no hold is handed to it.
-    Share,
+    /// A share of the lock, with these bounds: no hold is handed to it.
+    Share(B),
+}
+
+impl<B> Wants<B> {
+    /// Whether both want the same kind of node at the server.
+    fn is_kind_of(&self, other: &Wants<B>) -> bool {
+        matches!((self, other), (Wants::All, Wants::All) | (Wants::Share(_), Wants::Share(_)))
+    }
 }
 
 /// How far the thread is whose turn it is.
@@ -61,25 +79,35 @@ pub(crate) enum TurnPhase {
     Held,
 }
 
+impl TurnPhase {
+    /// The phase of a thread that has no lock yet. `is_blocked`: the server shows somebody ahead.
+    pub(super) fn asking(is_blocked: bool) -> Self {
+        if is_blocked { TurnPhase::Blocked } else { TurnPhase::Requesting }
+    }
+}
+
 /// How a wait for the turn ended. `contended`: during the wait somebody held the lock, or was ahead
 /// at the server.
-pub(crate) enum TurnOutcome<H, S> {
-    /// It is this thread's turn. With `handed` it has the lock too.
+pub(crate) enum TurnOutcome<H, P, S> {
+    /// It is this thread's turn.
     Turn {
         number: u64,
-        handed: Option<H>,
+        with: With<H, P>,
         contended: bool,
     },
     /// The thread whose turn it is shares its hold with this one.
     Share(S),
     /// Somebody holds the lock, or is ahead at the server, and this thread only tries.
     Busy,
-    /// The time is over, or `look` has ended the wait. Another thread was ahead until now.
-    Deadline,
+    /// The time is over, or `look` has ended the wait. Without `contended` the threads ahead were
+    /// asking the server until now, and had no answer that shows somebody.
+    Deadline {
+        contended: bool,
+    },
     Cancelled,
 }
 
-impl<H, S> Default for LocalQueue<H, S> {
+impl<H, P, S, B> Default for LocalQueue<H, P, S, B> {
     fn default() -> Self {
         LocalQueue(Mutex::new(QueueState {
             occupant: None,
@@ -92,24 +120,57 @@ impl<H, S> Default for LocalQueue<H, S> {
     }
 }
 
-impl<H, S> QueueState<H, S> {
-    /// Ends the turn, and gives it to the thread that has waited longest.
-    fn pass_turn_on(&mut self) {
-        while let Some(waiter) = self.queue.pop_front() {
-            if waiter.sender.try_send(Message::Turn(None)).is_ok() {
-                return self.begin(Some(waiter.number));
-            }
-        }
-        self.begin(None);
+impl<H, P, S, B: Copy + PartialEq> QueueState<H, P, S, B> {
+    fn is_turn_of(&self, number: u64) -> bool {
+        self.occupant.is_some_and(|(occupant, _)| occupant == number)
     }
 
-    /// A turn begins, or it is nobody's turn.
-    fn begin(&mut self, occupant: Option<u64>) {
+    /// Ends the turn, and gives it to the thread that has waited longest.
+    fn pass_turn_on(&mut self) {
+        self.begin(None);
+        let _ = self.give(With::Nothing, |_| true);
+    }
+
+    /// A turn begins, or no thread has it.
+    fn begin(&mut self, occupant: Option<(u64, Wants<B>)>) {
         (self.occupant, self.phase, self.node) = (occupant, TurnPhase::Requesting, None);
+    }
+
+    /// Notes how far the thread is whose turn it is. Waiters that only try get their answer.
+    fn set_phase(&mut self, phase: TurnPhase) {
+        self.phase = phase;
+        if phase != TurnPhase::Requesting {
+            self.contended += 1;
+            self.queue
+                .retain(|waiter| !(waiter.is_try && waiter.sender.try_send(Message::Busy).is_ok()));
+        }
+    }
+
+    /// Gives the turn to the thread that has waited longest, with this, if it `fits` what that
+    /// thread wants. Otherwise this comes back, and the turn stays as it is. The phase stays.
+    fn give(
+        &mut self,
+        mut with: With<H, P>,
+        fits: impl Fn(Wants<B>) -> bool,
+    ) -> Result<(), With<H, P>> {
+        while self.queue.front().is_some_and(|waiter| fits(waiter.wants)) {
+            let Some(Waiter { number, wants, sender, .. }) = self.queue.pop_front() else { break };
+            match sender.try_send(Message::Turn(with)) {
+                Ok(()) => {
+                    (self.occupant, self.node) = (Some((number, wants)), None);
+                    return Ok(());
+                }
+                Err(e) => match e.into_inner() {
+                    Message::Turn(back) => with = back,
+                    _ => return Ok(()), // never: the channel gives back the message that was sent
+                },
+            }
+        }
+        Err(with)
     }
 }
 
-impl<H, S> LocalQueue<H, S> {
+impl<H, P, S, B: Copy + PartialEq> LocalQueue<H, P, S, B> {
     /// Waits for the turn. A thread that only tries waits too, until it is known whether the thread
     /// whose turn it is gets the lock.
     ///
@@ -118,17 +179,17 @@ impl<H, S> LocalQueue<H, S> {
     pub(crate) fn enter(
         &self,
         is_try: bool,
-        wants: Wants,
+        wants: Wants<B>,
         limit: &Limit<'_>,
         look: &dyn Fn() -> ControlFlow<(), Option<Instant>>,
-    ) -> TurnOutcome<H, S> {
+    ) -> TurnOutcome<H, P, S> {
         let (number, seen, receiver) = {
             let mut state = self.0.lock();
             state.next += 1;
             let number = state.next;
             if state.occupant.is_none() {
-                state.begin(Some(number));
-                return TurnOutcome::Turn { number, handed: None, contended: false };
+                state.begin(Some((number, wants)));
+                return TurnOutcome::Turn { number, with: With::Nothing, contended: false };
             }
             let is_contended = state.phase != TurnPhase::Requesting;
             if is_try && is_contended {
@@ -158,25 +219,44 @@ impl<H, S> LocalQueue<H, S> {
         }
         match end {
             Ended::Cancelled => TurnOutcome::Cancelled,
-            _ => TurnOutcome::Deadline,
+            _ => TurnOutcome::Deadline { contended: state.contended > seen },
         }
     }
 
-    fn outcome(&self, message: Message<H, S>, number: u64, seen: u64) -> TurnOutcome<H, S> {
+    fn outcome(&self, message: Message<H, P, S>, number: u64, seen: u64) -> TurnOutcome<H, P, S> {
         match message {
-            Message::Turn(handed) => {
-                TurnOutcome::Turn { number, handed, contended: self.0.lock().contended > seen }
+            Message::Turn(with) => {
+                TurnOutcome::Turn { number, with, contended: self.0.lock().contended > seen }
             }
             Message::Share(share) => TurnOutcome::Share(share),
             Message::Busy => TurnOutcome::Busy,
         }
     }
 
-    /// Ends the turn and passes it on. Nothing happens if the turn is over.
-    pub(crate) fn leave(&self, number: u64) {
+    /// Ends the turn of a thread that has no hold, and passes it on. The thread's `place` goes to
+    /// the thread that has waited longest, if that wants a node of the same kind: that thread goes
+    /// on where this one has stopped. Otherwise the place is dropped before the next turn begins,
+    /// so that its delete is sent before the next create. Nothing happens if the turn is over.
+    pub(crate) fn leave(&self, number: u64, place: Option<P>) {
+        if let Some(place) = place {
+            if self.pass_place(number, place).is_ok() {
+                return;
+            }
+        }
         let mut state = self.0.lock();
-        if state.occupant == Some(number) {
+        if state.is_turn_of(number) {
             state.pass_turn_on();
+        }
+    }
+
+    /// If the place comes back, it must be dropped without the queue's mutex.
+    fn pass_place(&self, number: u64, place: P) -> Result<(), With<H, P>> {
+        let mut state = self.0.lock();
+        match state.occupant {
+            Some((occupant, wants)) if occupant == number => {
+                state.give(With::Place(place), |next| next.is_kind_of(&wants))
+            }
+            _ => Err(With::Place(place)),
         }
     }
 
@@ -184,7 +264,7 @@ impl<H, S> LocalQueue<H, S> {
     /// node ends the turn ([`end_hold`](Self::end_hold)). Nothing happens if the turn is over.
     pub(crate) fn note_node(&self, number: u64, node: NodeKey) {
         let mut state = self.0.lock();
-        if state.occupant == Some(number) {
+        if state.is_turn_of(number) {
             state.node = Some(node);
         }
     }
@@ -206,33 +286,22 @@ impl<H, S> LocalQueue<H, S> {
         if state.node != Some(node) {
             return Err(handed);
         }
-        let mut handed = handed;
-        while state.queue.front().is_some_and(|waiter| waiter.wants == Wants::All) {
-            let Some(waiter) = state.queue.pop_front() else { break };
-            match waiter.sender.try_send(Message::Turn(Some(handed))) {
-                Ok(()) => {
-                    state.begin(Some(waiter.number));
-                    return Ok(());
-                }
-                Err(e) => match e.into_inner() {
-                    Message::Turn(Some(back)) => handed = back,
-                    _ => return Ok(()), // never: the channel gives back the message that was sent
-                },
-            }
+        match state.give(With::Hold(handed), |wants| wants == Wants::All) {
+            Ok(()) => state.phase = TurnPhase::Requesting,
+            Err(With::Hold(back)) => return Err(back),
+            Err(_) => {} // never: what was given comes back
         }
-        Err(handed)
+        Ok(())
     }
 
-    /// Gives the share to the thread that has waited longest, if it wants one; the turn stays. The
-    /// share comes back if no thread waits, or that one wants the lock for itself, or the turn is
-    /// over.
-    pub(crate) fn share(&self, number: u64, share: S) -> Result<(), S> {
+    /// Gives the share to the thread that has waited longest, if it wants a share with these
+    /// bounds; the turn stays. The share comes back if no thread waits, or that one wants something
+    /// else, or the turn is over.
+    pub(crate) fn share(&self, number: u64, bounds: B, share: S) -> Result<(), S> {
         let mut state = self.0.lock();
-        if state.occupant != Some(number) {
-            return Err(share);
-        }
         let mut share = share;
-        while state.queue.front().is_some_and(|waiter| waiter.wants == Wants::Share) {
+        let wants = |waiter: &Waiter<H, P, S, B>| waiter.wants == Wants::Share(bounds);
+        while state.is_turn_of(number) && state.queue.front().is_some_and(wants) {
             let Some(waiter) = state.queue.pop_front() else { break };
             match waiter.sender.try_send(Message::Share(share)) {
                 Ok(()) => return Ok(()),
@@ -245,19 +314,19 @@ impl<H, S> LocalQueue<H, S> {
         Err(share)
     }
 
-    /// Notes how far the thread is whose turn it is. Waiters that only try get their answer.
-    /// Nothing happens if the turn is over.
+    /// Notes how far the thread is whose turn it is. Nothing happens if the turn is over.
     pub(crate) fn set_phase(&self, number: u64, phase: TurnPhase) {
         let mut state = self.0.lock();
-        if state.occupant != Some(number) {
-            return;
+        if state.is_turn_of(number) {
+            state.set_phase(phase);
         }
-        state.phase = phase;
-        if phase != TurnPhase::Requesting {
-            state.contended += 1;
-            state
-                .queue
-                .retain(|waiter| !(waiter.is_try && waiter.sender.try_send(Message::Busy).is_ok()));
+    }
+
+    /// As `set_phase`, for the turn for which this node is noted.
+    pub(crate) fn set_phase_of(&self, node: NodeKey, phase: TurnPhase) {
+        let mut state = self.0.lock();
+        if state.node == Some(node) {
+            state.set_phase(phase);
         }
     }
 
@@ -277,7 +346,7 @@ impl<H, S> LocalQueue<H, S> {
 }
 
 #[cfg(test)]
-impl<H, S> LocalQueue<H, S> {
+impl<H, P, S, B: Copy + PartialEq> LocalQueue<H, P, S, B> {
     pub(super) fn has_waiters(&self) -> bool {
         !self.0.lock().queue.is_empty()
     }
@@ -290,29 +359,33 @@ mod tests {
     use std::time::Duration;
     use zk_session::CancelToken;
 
+    type Queue = LocalQueue<&'static str, &'static str, &'static str, u8>;
+    const SHARE: Wants<u8> = Wants::Share(0);
+
     fn never_looks() -> ControlFlow<(), Option<Instant>> {
         ControlFlow::Continue(None)
     }
 
-    fn turn(
-        t: &LocalQueue<&'static str, &'static str>,
-        limit: &Limit<'_>,
-    ) -> (u64, Option<&'static str>) {
+    fn hold(with: With<&'static str, &'static str>) -> Option<&'static str> {
+        if let With::Hold(hold) = with { Some(hold) } else { None }
+    }
+
+    fn turn(t: &Queue, limit: &Limit<'_>) -> (u64, Option<&'static str>) {
         match t.enter(false, Wants::All, limit, &never_looks) {
-            TurnOutcome::Turn { number, handed, .. } => (number, handed),
+            TurnOutcome::Turn { number, with, .. } => (number, hold(with)),
             _ => panic!("no turn"),
         }
     }
 
     /// The thread with this turn holds the lock, with this node.
-    fn holds(t: &LocalQueue<&'static str, &'static str>, number: u64) -> NodeKey {
+    fn holds(t: &Queue, number: u64) -> NodeKey {
         let node = (1, number as i64);
         t.note_node(number, node);
         t.set_phase(number, TurnPhase::Held);
         node
     }
 
-    fn wait_for(t: &LocalQueue<&'static str, &'static str>, waiters: usize) {
+    fn wait_for(t: &Queue, waiters: usize) {
         while t.0.lock().queue.len() < waiters {
             std::thread::yield_now();
         }
@@ -320,7 +393,7 @@ mod tests {
 
     #[test]
     fn threads_get_the_turn_and_the_hold_in_the_order_in_which_they_came() {
-        let t = Arc::new(LocalQueue::<&str, &str>::default());
+        let t = Arc::new(Queue::default());
         let (first, _) = turn(&t, &Limit::NONE);
         let (order, seen) = bounded(8);
         let threads: Vec<_> = (0..5)
@@ -330,7 +403,7 @@ mod tests {
                     let (number, handed) = turn(&here, &Limit::NONE);
                     order.send((i, handed)).unwrap();
                     assert_eq!(here.pass(holds(&here, number), "handed").is_err(), i == 4);
-                    here.leave(number);
+                    here.leave(number, None);
                 });
                 wait_for(&t, i + 1);
                 thread
@@ -349,27 +422,27 @@ mod tests {
     /// tries is not told that the lock is taken: it waits until that is known.
     #[test]
     fn a_turn_that_is_passed_on_is_no_hold_yet() {
-        let t = LocalQueue::<&str, &str>::default();
+        let t = Queue::default();
         let (first, _) = turn(&t, &Limit::NONE);
         holds(&t, first);
         std::thread::scope(|s| {
             let next = s.spawn(|| turn(&t, &Limit::NONE));
             wait_for(&t, 1);
-            t.leave(first);
+            t.leave(first, None);
             let (number, handed) = next.join().unwrap();
             assert_eq!((handed, t.phase()), (None, Some(TurnPhase::Requesting)));
             let limit = Limit::after(Duration::from_millis(5));
             assert!(matches!(
                 t.enter(true, Wants::All, &limit, &never_looks),
-                TurnOutcome::Deadline
+                TurnOutcome::Deadline { .. }
             ));
-            t.leave(number);
+            t.leave(number, None);
         });
     }
 
     #[test]
     fn a_wait_is_looked_at_when_it_wants_and_may_be_ended() {
-        let t = LocalQueue::<&str, &str>::default();
+        let t = Queue::default();
         let _ = turn(&t, &Limit::NONE);
         let looks = std::cell::Cell::new(0);
         let look = || {
@@ -380,13 +453,13 @@ mod tests {
             ControlFlow::Continue(Some(Instant::now() + Duration::from_millis(5)))
         };
         let end = t.enter(false, Wants::All, &Limit::NONE, &look);
-        assert!(matches!(end, TurnOutcome::Deadline));
+        assert!(matches!(end, TurnOutcome::Deadline { .. }));
         assert_eq!((looks.get(), t.0.lock().queue.len()), (3, 0));
     }
 
     #[test]
     fn a_turn_says_whether_anybody_held_the_lock_before() {
-        let t = LocalQueue::<&str, &str>::default();
+        let t = Queue::default();
         let (number, _) = turn(&t, &Limit::NONE);
         holds(&t, number);
         std::thread::scope(|s| {
@@ -397,14 +470,14 @@ mod tests {
                 )
             });
             wait_for(&t, 1);
-            t.leave(number);
+            t.leave(number, None);
             assert!(next.join().unwrap());
         });
     }
 
     #[test]
     fn a_thread_that_only_tries_waits_until_the_attempt_before_it_is_decided() {
-        let t = LocalQueue::<&str, &str>::default();
+        let t = Queue::default();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
             let one = s.spawn(|| {
@@ -415,7 +488,7 @@ mod tests {
             assert!(one.join().unwrap());
         });
         assert!(matches!(t.enter(true, Wants::All, &Limit::NONE, &never_looks), TurnOutcome::Busy));
-        t.leave(number);
+        t.leave(number, None);
         assert!(matches!(
             t.enter(true, Wants::All, &Limit::NONE, &never_looks),
             TurnOutcome::Turn { .. }
@@ -427,13 +500,13 @@ mod tests {
     #[test]
     fn a_turn_that_comes_while_its_waiter_leaves_is_not_lost() {
         for _ in 0..200 {
-            let t = LocalQueue::<&str, &str>::default();
+            let t = Queue::default();
             let (number, _) = turn(&t, &Limit::NONE);
             std::thread::scope(|s| {
                 s.spawn(|| {
                     match t.enter(false, Wants::All, &Limit::after(Duration::ZERO), &never_looks) {
-                        TurnOutcome::Turn { number, .. } => t.leave(number),
-                        TurnOutcome::Deadline => t.leave(number),
+                        TurnOutcome::Turn { number, .. } => t.leave(number, None),
+                        TurnOutcome::Deadline { .. } => t.leave(number, None),
                         _ => panic!("neither the turn nor the deadline"),
                     }
                 });
@@ -445,8 +518,8 @@ mod tests {
                             std::thread::yield_now();
                         }
                         // As `leave` does it.
-                        assert!(next.sender.try_send(Message::Turn(None)).is_ok());
-                        state.occupant = Some(next.number);
+                        assert!(next.sender.try_send(Message::Turn(With::Nothing)).is_ok());
+                        state.occupant = Some((next.number, next.wants));
                         return;
                     }
                     if state.next > number && state.queue.is_empty() {
@@ -460,7 +533,7 @@ mod tests {
 
     #[test]
     fn a_cancelled_waiter_leaves_the_queue() {
-        let (t, token) = (LocalQueue::<&str, &str>::default(), CancelToken::new());
+        let (t, token) = (Queue::default(), CancelToken::new());
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
             let waiter = s.spawn(|| {
@@ -478,7 +551,7 @@ mod tests {
 
     #[test]
     fn a_turn_that_a_loss_has_ended_is_not_ended_twice() {
-        let t = LocalQueue::<&str, &str>::default();
+        let t = Queue::default();
         let (old, _) = turn(&t, &Limit::NONE);
         let lost = holds(&t, old);
         t.end_hold(lost);
@@ -486,45 +559,44 @@ mod tests {
         holds(&t, new);
         assert_eq!(t.pass(lost, "late"), Err("late"));
         t.end_hold(lost);
-        t.leave(old);
+        t.leave(old, None);
         assert!(matches!(
             t.enter(false, Wants::All, &Limit::after(Duration::ZERO), &never_looks),
-            TurnOutcome::Deadline
+            TurnOutcome::Deadline { .. }
         ));
-        t.leave(new);
+        t.leave(new, None);
     }
 
     #[test]
     fn a_hold_is_not_handed_to_a_thread_that_wants_a_share() {
-        let t = LocalQueue::<&str, &str>::default();
+        let t = Queue::default();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
-            let reader =
-                s.spawn(|| match t.enter(false, Wants::Share, &Limit::NONE, &never_looks) {
-                    TurnOutcome::Turn { number, handed, .. } => {
-                        t.leave(number);
-                        handed
-                    }
-                    _ => panic!("no turn"),
-                });
+            let reader = s.spawn(|| match t.enter(false, SHARE, &Limit::NONE, &never_looks) {
+                TurnOutcome::Turn { number, with, .. } => {
+                    t.leave(number, None);
+                    hold(with)
+                }
+                _ => panic!("no turn"),
+            });
             wait_for(&t, 1);
             let writer = s.spawn(|| turn(&t, &Limit::NONE).1);
             wait_for(&t, 2);
             assert_eq!(t.pass(holds(&t, number), "handed"), Err("handed"));
-            t.leave(number);
+            t.leave(number, None);
             assert_eq!((reader.join().unwrap(), writer.join().unwrap()), (None, None));
         });
     }
 
     #[test]
     fn a_share_goes_to_each_next_waiter_until_one_wants_the_lock_for_itself() {
-        let t = LocalQueue::<&str, &str>::default();
+        let t = Queue::default();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
-            let sharer = |is_try| match t.enter(is_try, Wants::Share, &Limit::NONE, &never_looks) {
+            let sharer = |is_try| match t.enter(is_try, SHARE, &Limit::NONE, &never_looks) {
                 TurnOutcome::Share(share) => share,
                 TurnOutcome::Turn { number, .. } => {
-                    t.leave(number);
+                    t.leave(number, None);
                     "a turn"
                 }
                 _ => "nothing",
@@ -533,18 +605,102 @@ mod tests {
             wait_for(&t, 1);
             let second = s.spawn(move || sharer(false));
             wait_for(&t, 2);
-            let writer = s.spawn(|| t.leave(turn(&t, &Limit::NONE).0));
+            let writer = s.spawn(|| t.leave(turn(&t, &Limit::NONE).0, None));
             wait_for(&t, 3);
             let behind = s.spawn(move || sharer(false));
             wait_for(&t, 4);
-            assert_eq!(t.share(number + 9, "no turn"), Err("no turn"));
-            assert_eq!([t.share(number, "one"), t.share(number, "two")], [Ok(()), Ok(())]);
+            assert_eq!(t.share(number + 9, 0, "no turn"), Err("no turn"));
+            assert_eq!([t.share(number, 0, "one"), t.share(number, 0, "two")], [Ok(()), Ok(())]);
             assert_eq!((first.join().unwrap(), second.join().unwrap()), ("one", "two"));
-            assert_eq!(t.share(number, "too many"), Err("too many"));
-            t.leave(number);
+            assert_eq!(t.share(number, 0, "too many"), Err("too many"));
+            t.leave(number, None);
             writer.join().unwrap();
             assert_eq!(behind.join().unwrap(), "a turn");
         });
         assert_eq!(t.phase(), None);
+    }
+
+    /// The thread at the front gives up. Its place goes to the next thread, and what is known of
+    /// others stays known.
+    #[test]
+    fn the_place_of_a_thread_that_gives_up_goes_to_the_next_thread() {
+        let t = Queue::default();
+        let (number, _) = turn(&t, &Limit::NONE);
+        t.set_phase(number, TurnPhase::Blocked);
+        std::thread::scope(|s| {
+            let next = s.spawn(|| match t.enter(false, Wants::All, &Limit::NONE, &never_looks) {
+                TurnOutcome::Turn { number, with: With::Place(place), contended } => {
+                    (number, place, contended)
+                }
+                _ => panic!("no place"),
+            });
+            wait_for(&t, 1);
+            t.leave(number, Some("place"));
+            let (next, place, contended) = next.join().unwrap();
+            assert_eq!((place, contended, t.phase()), ("place", true, Some(TurnPhase::Blocked)));
+            t.leave(number, Some("of before")); // this turn is over
+            assert_eq!(t.phase(), Some(TurnPhase::Blocked));
+            t.leave(next, Some(place));
+            assert_eq!(t.phase(), None);
+        });
+    }
+
+    #[test]
+    fn a_place_does_not_go_to_a_thread_that_wants_another_kind_of_node() {
+        let t = Queue::default();
+        let (number, _) = turn(&t, &Limit::NONE);
+        t.set_phase(number, TurnPhase::Blocked);
+        std::thread::scope(|s| {
+            let reader = s.spawn(|| match t.enter(false, SHARE, &Limit::NONE, &never_looks) {
+                TurnOutcome::Turn { with: With::Nothing, .. } => t.phase(),
+                _ => panic!("no turn of its own"),
+            });
+            wait_for(&t, 1);
+            t.leave(number, Some("of a writer"));
+            assert_eq!(reader.join().unwrap(), Some(TurnPhase::Requesting));
+        });
+    }
+
+    /// A share with other bounds is not what the next reader wants. That reader keeps its turn
+    /// before the writer that came later.
+    #[test]
+    fn a_reader_with_other_bounds_is_not_overtaken() {
+        let t = Queue::default();
+        let (number, _) = turn(&t, &Limit::NONE);
+        std::thread::scope(|s| {
+            let reader =
+                s.spawn(|| match t.enter(false, Wants::Share(1), &Limit::NONE, &never_looks) {
+                    TurnOutcome::Turn { number, .. } => number,
+                    _ => panic!("no turn"),
+                });
+            wait_for(&t, 1);
+            let writer = s.spawn(|| t.leave(turn(&t, &Limit::NONE).0, None));
+            wait_for(&t, 2);
+            assert_eq!(t.share(number, 0, "other"), Err("other"));
+            t.leave(number, None);
+            let turn_of_reader = reader.join().unwrap();
+            assert!(t.has_waiters(), "the writer came later");
+            t.leave(turn_of_reader, None);
+            writer.join().unwrap();
+        });
+    }
+
+    /// The thread ahead has asked the server, and has no answer. That is no contention.
+    #[test]
+    fn a_wait_for_a_thread_that_is_still_asking_shows_no_contention() {
+        let t = Queue::default();
+        let (number, _) = turn(&t, &Limit::NONE);
+        let contended = |t: &Queue| {
+            let limit = Limit::after(Duration::from_millis(1));
+            match t.enter(false, Wants::All, &limit, &never_looks) {
+                TurnOutcome::Deadline { contended } => contended,
+                _ => panic!("the turn is not free"),
+            }
+        };
+        assert!(!contended(&t));
+        t.set_phase(number, TurnPhase::Blocked);
+        assert!(contended(&t));
+        t.set_phase(number, TurnPhase::Requesting);
+        assert!(!contended(&t));
     }
 }

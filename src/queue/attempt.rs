@@ -5,8 +5,9 @@
 //! to wait for, so that a release wakes one waiter. With `Parent` it watches the list of children,
 //! and every change wakes every waiter.
 //!
-//! A request that ends in any way but with a grant leaves no node: the drop of its `ContenderNode`
-//! deletes it.
+//! A request that ends in any way but with a grant leaves its node in a `Place`. Another thread of
+//! the process goes on from there, with the watches that are set. Without such a thread the place is
+//! dropped, and the drop of its `ContenderNode` deletes the node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +22,9 @@ use crate::error::{Error, Result};
 use crate::queue::request::Mode;
 use zk_session::unstable::{
     Answers, CallError, CreateMode, EventMask, Generation, Listed, NodeWatch, Notifier, Operation,
-    Refused, Removal, Reply, create_contender,
+    Refused, Registration, Removal, Reply, create_contender,
 };
+use zk_session::world::Instant;
 use zk_wire::path;
 
 const OWN_GONE: u8 = 1;
@@ -43,7 +45,31 @@ struct QueueAttempt<'a> {
     /// What the request wants: this decides the name of its node, and for which nodes it waits.
     kind: Kind,
     callbacks: &'a Callbacks<'a>,
+}
+
+/// A contender's place in the queue. It outlives the call that has taken it.
+pub(crate) struct Place {
+    contender: ContenderNode,
+    /// Notified of changes of our node, and of what the place waits for.
     notifier: Arc<Notifier>,
+    /// What the place waits for; `None` before a listing has shown somebody ahead.
+    waits: Option<Waits>,
+    _own: Registration<String>,
+    /// With `Parent`: the list of children.
+    _parent: Option<Registration<String>>,
+}
+
+/// The watches with which a place waits until the queue changes ahead of it.
+struct Waits {
+    /// The connection on which they are set.
+    epoch: u64,
+    /// As in [`Verdict::Wait`].
+    sole: bool,
+    /// When to list the queue again in any case.
+    until: Instant,
+    _session: Registration<()>,
+    /// With `Predecessor`: the node just ahead.
+    _ahead: Option<Registration<String>>,
 }
 
 /// The node that a listing shows just ahead of ours.
@@ -54,45 +80,66 @@ struct Ahead {
 }
 
 impl Queue {
-    /// Goes through the queue until the lock is held. `None`: somebody else was ahead.
+    /// Goes through the queue until the lock is held, from `place` on if there is one. `None`:
+    /// somebody else was ahead. Without a hold `place` is the place that this request leaves.
     pub(crate) fn acquire(
         &self,
         request: &Request<'_>,
         kind: Kind,
         callbacks: &Callbacks<'_>,
+        place: &mut Option<Place>,
     ) -> Result<Option<HeldNode>> {
-        let notifier = Notifier::new();
-        let mut attempt = QueueAttempt { queue: self, request, kind, callbacks, notifier };
-        until_done(callbacks.on_blocked, || attempt.begin())
+        let attempt = QueueAttempt { queue: self, request, kind, callbacks };
+        // The listing may be older than this call, and show somebody who has gone since.
+        if let Some(place) = place {
+            place.contender.listed = None;
+        }
+        let done = until_done(callbacks.on_blocked, || attempt.begin(place));
+        // A thread that gives up leaves its place. After a refusal the next thread would be refused
+        // too, and the place would keep others from the lock.
+        if done.as_ref().is_err_and(|e| !e.is_giving_up()) {
+            *place = None;
+        }
+        done
     }
 }
 
 impl QueueAttempt<'_> {
     /// Goes through the queue with one node.
-    fn begin(&mut self) -> Step<HeldNode> {
+    fn begin(&self, place: &mut Option<Place>) -> Step<HeldNode> {
         if self.request.limit().is_past() {
             // A request that is sent now would make a node for which no time is left.
             return Err(self.request.stop(&self.queue.dir, CallError::Deadline));
         }
-        if self.request.mode == Mode::Try && self.is_taken()? {
+        if place.is_none() && self.request.mode == Mode::Try && self.is_taken()? {
             return Err(Stop::Busy);
         }
         let generation = self.connected()?;
-        self.notifier.clear(u8::MAX);
-        // Register before the first watch is set: an event that arrives between two waits would
-        // otherwise be dropped, and its watch, already used up, would be taken for an armed one.
-        let _parent = (self.queue.strategy == WaitStrategy::Parent).then(|| {
-            let mask = EventMask { gone: AHEAD_CHANGED, changed: AHEAD_CHANGED };
-            generation.nodes.register(self.queue.dir.clone(), &self.notifier, mask)
-        });
-        let mut contender = self.enqueue(&generation)?;
-        let _own = generation.nodes.register(contender.path.clone(), &self.notifier, OWN);
-        loop {
-            match self.advance(&mut contender).and_then(|()| self.grant(&mut contender)) {
-                Err(Stop::Again) => (self.callbacks.on_blocked)(false),
-                end => return end,
+        // A node that was granted is about to be deleted: a panic came after its grant.
+        let is_over = |Place { contender, .. }: &mut Place| {
+            contender.is_granted || contender.generation.number != generation.number
+        };
+        drop(place.take_if(is_over));
+        let current = match place {
+            Some(place) => {
+                if place.waits.is_some() {
+                    self.blocked()?;
+                }
+                place
             }
+            None => place.insert(self.enqueue(&generation)?),
+        };
+        let end = loop {
+            match self.advance(current).and_then(|()| self.grant(current)) {
+                Err(Stop::Again) => (self.callbacks.on_blocked)(false),
+                end => break end,
+            }
+        };
+        // Granted, or gone: there is no place any more.
+        if matches!(end, Ok(_) | Err(Stop::Anew)) {
+            *place = None;
         }
+        end
     }
 
     // ---- the steps ----
@@ -136,8 +183,15 @@ impl QueueAttempt<'_> {
     }
 
     /// Makes our node in the queue, and lists the queue in the same flight.
-    fn enqueue(&mut self, generation: &Arc<Generation>) -> Step<ContenderNode> {
+    fn enqueue(&self, generation: &Arc<Generation>) -> Step<Place> {
         let Queue { dir, layout, acl, strategy, .. } = self.queue;
+        let notifier = Notifier::new();
+        // Register before the first watch is set: an event that arrives between two waits would
+        // otherwise be dropped, and its watch, already used up, would be taken for an armed one.
+        let parent = (*strategy == WaitStrategy::Parent).then(|| {
+            let mask = EventMask { gone: AHEAD_CHANGED, changed: AHEAD_CHANGED };
+            generation.nodes.register(dir.clone(), &notifier, mask)
+        });
         let limit = &self.request.limit();
         let watch = *strategy == WaitStrategy::Parent && self.request.mode != Mode::Try;
         let id = name::new_id(*layout);
@@ -167,7 +221,9 @@ impl QueueAttempt<'_> {
                     contender.listed = answers.listed(1).ok();
                     debug!("{}: queued", contender.path);
                     self.request.progress();
-                    return Ok(contender);
+                    let own = generation.nodes.register(contender.path.clone(), &notifier, OWN);
+                    let (waits, _own, _parent) = (None, own, parent);
+                    return Ok(Place { contender, notifier, waits, _own, _parent });
                 }
                 Err(CallError::NoNode) => {
                     self.queue.make(generation, limit).map_err(|e| self.request.stop(dir, e))?;
@@ -178,13 +234,14 @@ impl QueueAttempt<'_> {
     }
 
     /// Lists the queue and waits, until no node is ahead.
-    fn advance(&mut self, contender: &mut ContenderNode) -> Step<()> {
+    fn advance(&self, place: &mut Place) -> Step<()> {
         loop {
             self.report_if_overdue();
-            self.request.connected_still(&contender.generation)?;
-            let is_first = match self.queue.strategy {
-                WaitStrategy::Predecessor => self.behind_predecessor(contender)?,
-                WaitStrategy::Parent => self.before_parent(contender)?,
+            self.request.connected_still(&place.contender.generation)?;
+            let is_first = match (&place.waits, self.queue.strategy) {
+                (Some(_), _) => self.until_changed(place)?,
+                (None, WaitStrategy::Predecessor) => self.watch_predecessor(place)?,
+                (None, WaitStrategy::Parent) => self.watch_parent(place)?,
             };
             if is_first {
                 return Ok(());
@@ -274,20 +331,16 @@ impl QueueAttempt<'_> {
         }
     }
 
-    /// Waits, with watches that are set on the connection `epoch`, until `outcome` gives a value
-    /// for a notification, and gives that value. Gives false if our own node or the session has
-    /// changed: then the queue must be listed again, whatever the strategy.
-    fn until_changed(
-        &self,
-        contender: &mut ContenderNode,
-        epoch: u64,
-        outcome: impl Fn(&ContenderNode, u8) -> Option<bool>,
-    ) -> Step<bool> {
-        let (generation, notifier) = (&contender.generation.clone(), &*self.notifier);
+    /// Waits until the queue changes ahead of the place. True: no node is ahead. False: the queue
+    /// must be listed again. After an error the place still waits.
+    fn until_changed(&self, place: &mut Place) -> Step<bool> {
+        let Place { contender, notifier, waits, .. } = place;
+        let Some(Waits { epoch, sole, until, .. }) = *waits else { return Ok(false) };
+        let generation = &contender.generation.clone();
         let who_holds = WhoHolds { dir: &self.queue.dir, names: rule::holders };
         let watches = Watches { generation, epoch, notifier, who_holds };
-        let wait = |contender: &mut ContenderNode, longest| {
-            self.request.until_event(&watches, longest, |events| {
+        let wait = |contender: &mut ContenderNode, until| {
+            self.request.until_event(&watches, until, |events| {
                 if events & OWN_GONE != 0 {
                     return Err(own_gone(&contender.path));
                 }
@@ -295,22 +348,30 @@ impl QueueAttempt<'_> {
                     contender.watch = NodeWatch::Unset;
                     return Ok(Some(false));
                 }
-                Ok(outcome(contender, events))
+                if events & AHEAD_CHANGED != 0 {
+                    return Ok(Some(false));
+                }
+                // The server sends events in the order of the changes. So if our own watch stands
+                // and has not fired, our node was still there when the node ahead was deleted.
+                let stood =
+                    sole && contender.watch == NodeWatch::On(epoch) && generation.epoch() == epoch;
+                Ok((events & AHEAD_GONE != 0).then_some(stood))
             })
         };
-        let mut changed = wait(contender, OWN_WATCH_AFTER)?;
+        let mut changed = wait(contender, until.min(Instant::now() + OWN_WATCH_AFTER))?;
         if changed.is_none() && self.request.is_undisturbed(generation, epoch) {
             self.watch_own(contender, epoch)?;
-            changed = wait(contender, SAFETY_POLL)?;
+            changed = wait(contender, until)?;
         }
+        *waits = None;
         Ok(changed.unwrap_or(false))
     }
 
-    fn grant(&self, contender: &mut ContenderNode) -> Step<HeldNode> {
-        let generation = contender.generation.clone();
-        let path = contender.path.clone();
+    fn grant(&self, place: &mut Place) -> Step<HeldNode> {
+        let Place { contender, notifier, .. } = place;
+        let (generation, path) = (contender.generation.clone(), contender.path.clone());
         let grant = || contender.grant(self.callbacks.on_loss);
-        self.request.grant(&generation, &self.notifier, OWN, grant, || own_gone(&path))
+        self.request.grant(&generation, notifier, OWN, grant, || own_gone(&path))
     }
 
     fn connected(&self) -> Step<Arc<Generation>> {
@@ -332,27 +393,23 @@ fn own_gone(path: &str) -> Stop {
     Stop::Anew
 }
 
-// ---- behind a predecessor ----
+// ---- what a place waits for ----
 
 impl QueueAttempt<'_> {
-    /// Lists the queue, and waits for the node just ahead of ours, if there is one. True: no node
-    /// is ahead. False: the queue must be listed again.
-    fn behind_predecessor(&mut self, contender: &mut ContenderNode) -> Step<bool> {
+    /// Lists the queue, and watches the node just ahead of ours, if there is one. True: no node is
+    /// ahead. False: the place waits, or the queue must be listed again.
+    fn watch_predecessor(&self, place: &mut Place) -> Step<bool> {
+        let Place { contender, notifier, waits, .. } = place;
         let (ahead, epoch) = self.list(contender, false)?;
         let Some(ahead) = ahead else { return Ok(true) };
         self.blocked()?;
         let generation = contender.generation.clone();
-        self.notifier.clear(!(OWN_GONE | OWN_CHANGED));
+        notifier.clear(!(OWN_GONE | OWN_CHANGED));
         // Register before the watch is set: an event may arrive before the answer to the read that
         // sets it.
-        let mask = |gone, changed| EventMask { gone, changed };
-        let _ahead = generation.nodes.register(
-            ahead.path.clone(),
-            &self.notifier,
-            mask(AHEAD_GONE, AHEAD_CHANGED),
-        );
-        let _session =
-            self.request.core().changes.register((), &self.notifier, mask(SESSION, SESSION));
+        let mask = EventMask { gone: AHEAD_GONE, changed: AHEAD_CHANGED };
+        let _ahead = Some(generation.nodes.register(ahead.path.clone(), notifier, mask));
+        let _session = self.session_changes(notifier);
         // If we are next, our own node is read in the same flight, with a watch: with that watch
         // set, the end of the node ahead is a grant, and no second listing is needed. A contender
         // further back sets the watch on its own node later, if it waits for long.
@@ -373,51 +430,45 @@ impl QueueAttempt<'_> {
         }
         // All watches must stand on the connection that the listing came from: what happened
         // between two connections is not known.
-        if watched != epoch || generation.epoch() != epoch {
-            return Ok(false);
+        if watched == epoch && generation.epoch() == epoch {
+            debug!("{}: waiting for {}", contender.path, ahead.path);
+            let until = Instant::now() + SAFETY_POLL;
+            *waits = Some(Waits { epoch, sole: ahead.sole, until, _session, _ahead });
         }
-        debug!("{}: waiting for {}", contender.path, ahead.path);
-        self.until_changed(contender, epoch, |contender, events| {
-            if events & AHEAD_CHANGED != 0 {
-                return Some(false);
-            }
-            // The server sends events in the order of the changes. So if our own watch stands and
-            // has not fired, our node was still there when the node ahead was deleted.
-            let stood = ahead.sole
-                && contender.watch == NodeWatch::On(epoch)
-                && generation.epoch() == epoch;
-            (events & AHEAD_GONE != 0).then_some(stood)
-        })
+        Ok(false)
     }
 
-    /// Lists the queue with a watch on the list, and waits for a change if some node is ahead.
-    /// True: no node is ahead. False: the queue must be listed again.
+    /// Lists the queue with a watch on the list. True: no node is ahead. False: the place waits, or
+    /// the queue must be listed again.
     ///
     /// The end of our own node changes the list too. Our node gets a watch of its own all the same
     /// after a while, for the time between the last listing and the hold.
-    fn before_parent(&mut self, contender: &mut ContenderNode) -> Step<bool> {
-        let generation = contender.generation.clone();
+    fn watch_parent(&self, place: &mut Place) -> Step<bool> {
+        let Place { contender, notifier, waits, .. } = place;
         // Notifications from before the listing below tell nothing that it does not show: they are
         // cleared. If the listing that came with our node is used instead, it has left a watch
         // already, and a notification of that counts.
         if contender.listed.is_none() {
-            self.notifier.clear(!(OWN_GONE | OWN_CHANGED));
+            notifier.clear(!(OWN_GONE | OWN_CHANGED));
         }
-        let mask = EventMask { gone: SESSION, changed: SESSION };
-        let _session = self.request.core().changes.register((), &self.notifier, mask);
+        let _session = self.session_changes(notifier);
         let (ahead, epoch) = self.list(contender, self.request.mode != Mode::Try)?;
         if ahead.is_none() {
             return Ok(true);
         }
         self.blocked()?;
         // If the connection has changed since the listing, its watch is gone.
-        if generation.epoch() != epoch {
-            return Ok(false);
+        if contender.generation.epoch() == epoch {
+            debug!("{}: waiting for a change of the queue", contender.path);
+            let until = Instant::now() + SAFETY_POLL;
+            *waits = Some(Waits { epoch, sole: false, until, _session, _ahead: None });
         }
-        debug!("{}: waiting for a change of the queue", contender.path);
-        self.until_changed(contender, epoch, |_, events| {
-            (events & AHEAD_CHANGED != 0).then_some(false)
-        })
+        Ok(false)
+    }
+
+    fn session_changes(&self, notifier: &Arc<Notifier>) -> Registration<()> {
+        let mask = EventMask { gone: SESSION, changed: SESSION };
+        self.request.core().changes.register((), notifier, mask)
     }
 }
 
@@ -513,21 +564,22 @@ mod tests {
             let queue = Queue::new(dir.clone(), Layout::Curator, Acl::Open).waiting(strategy);
             let within = |seconds| Limit::after(Duration::from_secs(seconds));
             let _ahead = Request::tried(&session, &dir, within(20), |request| {
-                queue.acquire(request, Kind::Lock, &Callbacks::NONE).unwrap().unwrap()
+                let acquired = queue.acquire(request, Kind::Lock, &Callbacks::NONE, &mut None);
+                acquired.unwrap().unwrap()
             });
             let end = |events, seconds| {
                 Request::tried(&session, &dir, within(seconds), |request| {
-                    let (callbacks, notifier) = (&Callbacks::NONE, Notifier::new());
-                    let kind = Kind::Lock;
-                    let mut attempt =
-                        QueueAttempt { queue: &queue, request, kind, callbacks, notifier };
-                    let mut contender = attempt.enqueue(&generation).ok().unwrap();
-                    contender.listed = None;
-                    attempt.notifier.notify(events);
-                    match strategy {
-                        WaitStrategy::Predecessor => attempt.behind_predecessor(&mut contender),
-                        WaitStrategy::Parent => attempt.before_parent(&mut contender),
-                    }
+                    let (kind, callbacks) = (Kind::Lock, &Callbacks::NONE);
+                    let attempt = QueueAttempt { queue: &queue, request, kind, callbacks };
+                    let place = &mut attempt.enqueue(&generation).ok().unwrap();
+                    place.contender.listed = None;
+                    place.notifier.notify(events);
+                    let is_first = match strategy {
+                        WaitStrategy::Predecessor => attempt.watch_predecessor(place)?,
+                        WaitStrategy::Parent => attempt.watch_parent(place)?,
+                    };
+                    assert!(!is_first && place.waits.is_some());
+                    attempt.until_changed(place)
                 })
             };
             assert!(matches!(end(OWN_GONE, 20), Err(Stop::Anew)), "{strategy:?}");
@@ -535,5 +587,52 @@ mod tests {
             let of_before = AHEAD_GONE | AHEAD_CHANGED | SESSION;
             assert!(matches!(end(of_before, 1), Err(Stop::Busy)), "{strategy:?}");
         }
+    }
+
+    /// A place in the queue of `/l`, as a call leaves it that gives up, and a request that goes on
+    /// from there.
+    fn place_that_goes_on<T>(
+        session: &ZkSession,
+        limit: Duration,
+        test: impl FnOnce(&Queue, &Request<'_>, Place) -> T,
+    ) -> T {
+        let generation = session.core().generation().unwrap();
+        let queue = Queue::new("/l".to_owned(), Layout::Curator, Acl::Open);
+        Request::tried(session, "/l", Limit::after(limit), |request| {
+            let (kind, callbacks) = (Kind::Lock, &Callbacks::NONE);
+            let attempt = QueueAttempt { queue: &queue, request, kind, callbacks };
+            let place = attempt.enqueue(&generation).ok().unwrap();
+            test(&queue, request, place)
+        })
+    }
+
+    /// The thread that has left the place has panicked after the grant, so its node is about to be
+    /// deleted. A new contender waits behind that node.
+    #[test]
+    fn a_place_whose_node_was_granted_is_not_used_again() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
+        let short = Duration::from_millis(300);
+        place_that_goes_on(&session, short, |queue, request, mut place| {
+            place.contender.is_granted = true;
+            let acquired = queue.acquire(request, Kind::Lock, &Callbacks::NONE, &mut Some(place));
+            assert!(!matches!(acquired, Ok(Some(_))));
+        });
+    }
+
+    /// The listing that came with the node shows somebody ahead, who has gone before the next call
+    /// began.
+    #[test]
+    fn a_place_that_changes_hands_is_listed_again() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
+        let mutex = crate::ZkMutex::new(&session, "/l").unwrap();
+        let guard = mutex.lock().unwrap();
+        place_that_goes_on(&session, Duration::from_secs(20), |queue, request, place| {
+            guard.unlock().unwrap();
+            let acquired = queue.acquire(request, Kind::Lock, &Callbacks::NONE, &mut Some(place));
+            assert!(matches!(acquired, Ok(Some(_))));
+            assert!(!request.call.is_contended());
+        });
     }
 }

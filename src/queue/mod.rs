@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-pub(crate) use self::attempt::ContenderNode;
+pub(crate) use self::attempt::{ContenderNode, Place};
 pub(crate) use self::held_node::{EndBy, HeldNode, HoldBounds, NewNode, OnLoss, Release};
 use self::name::{Family, Kind, Layout, Name};
 pub(crate) use self::request::{

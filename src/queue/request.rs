@@ -93,6 +93,8 @@ pub(crate) struct Request<'a> {
     limit: Limit<'a>,
     /// Where the request is counted.
     pub(crate) tally: &'a CallTally<'a>,
+    /// Whether a valid guard of this process excludes what the request wants.
+    is_excluded_here: &'a dyn Fn() -> bool,
     retry: Retry,
     /// How long the request has waited, once it waits.
     overlong: Cell<Option<Overlong>>,
@@ -173,7 +175,13 @@ impl<'a> Request<'a> {
         tally: &'a CallTally<'a>,
     ) -> Self {
         let retry = Retry::since(call.begun());
-        Request { call, settings, mode, limit, tally, retry, overlong: Cell::new(None) }
+        let (is_excluded_here, overlong) = (&|| false, Cell::new(None));
+        Request { call, settings, mode, limit, tally, is_excluded_here, retry, overlong }
+    }
+
+    /// The same request, for a lock that knows whether a valid guard of this process excludes it.
+    pub(crate) fn unless(self, is_excluded_here: &'a dyn Fn() -> bool) -> Self {
+        Request { is_excluded_here, ..self }
     }
 
     /// From now on the request never gives up because of the retry policy.
@@ -187,6 +195,7 @@ impl<'a> Request<'a> {
         let limit = until.map_or(self.limit, |until| self.limit.or_at(until));
         let mode = if self.mode == Mode::Try { Mode::Pass } else { self.mode };
         Request::new(self.call, self.settings, mode, limit, self.tally)
+            .unless(self.is_excluded_here)
     }
 
     pub(crate) fn core(&self) -> &'a Core {
@@ -246,12 +255,12 @@ impl<'a> Request<'a> {
     }
 
     /// What the end of its time means to the request, see [`end_of_time`].
-    pub(crate) fn end_of_time(&self, is_held_here: impl FnOnce() -> bool) -> Result<()> {
-        end_of_time(self.call, self.core(), &self.settings.path, is_held_here)
+    pub(crate) fn end_of_time(&self) -> Result<()> {
+        end_of_time(self.call, self.core(), &self.settings.path, self.is_excluded_here)
     }
 
     fn stop_at_end_of_time(&self) -> Stop {
-        self.end_of_time(|| false).map_or_else(Stop::Fail, |()| Stop::Busy)
+        self.end_of_time().map_or_else(Stop::Fail, |()| Stop::Busy)
     }
 
     /// Waits until the session in which the request has made its node is connected.
@@ -287,14 +296,13 @@ impl<'a> Request<'a> {
 
     /// Waits until `outcome` gives a value for an event of the watches, and gives that value.
     /// `None`: the caller must look again, because the watches may be gone, or because nothing has
-    /// come for so long.
+    /// come until then.
     pub(crate) fn until_event<T>(
         &self,
         watches: &Watches<'_>,
-        longest: Duration,
+        until: Instant,
         mut outcome: impl FnMut(u8) -> Step<Option<T>>,
     ) -> Step<Option<T>> {
-        let until = Instant::now() + longest;
         while self.is_undisturbed(watches.generation, watches.epoch) {
             self.progress(); // the watches are set
             let Some(events) = self.wait(watches, until)? else { break };
@@ -456,7 +464,7 @@ impl<'a> Request<'a> {
 ///
 /// 1. There is no connection now: the time has ended in an outage. That is an error with what each
 ///    host answers, even if somebody was ahead before the outage, who may have gone since. But
-///    while a guard of this process is valid (`is_held_here`), no server can have given the lock to
+///    while a valid guard of this process excludes the call, no server can have given the lock to
 ///    anybody else: that is contention.
 /// 2. There is a connection, and somebody else was ahead at some moment of this call: that is
 ///    contention, whatever request was under way when the time ended. An outage in between that is
@@ -469,7 +477,7 @@ pub(crate) fn end_of_time(
     call: &Call,
     core: &Core,
     path: &str,
-    is_held_here: impl FnOnce() -> bool,
+    is_excluded_here: impl FnOnce() -> bool,
 ) -> Result<()> {
     let (op, path) = (call.op, path.to_owned());
     match core.state() {
@@ -478,7 +486,7 @@ pub(crate) fn end_of_time(
         SessionState::Connected => Err(Error::Unavailable { op, path, cause: Cause::Deadline }),
         _ => match core.refusal() {
             Some(reason) => Err(Error::Auth { op, path, reason }),
-            None if is_held_here() => Ok(()),
+            None if is_excluded_here() => Ok(()),
             None => Err(Error::Unavailable { op, path, cause: Cause::Outage(core.failures()) }),
         },
     }

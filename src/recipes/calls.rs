@@ -38,7 +38,8 @@ pub(crate) trait Acquire: Send + Sync {
     }
 
     /// Takes the lock for a thread that gets no guard from `again`. `None`: somebody else was
-    /// ahead. After `None` and after an error this call has no node, or the node is being deleted.
+    /// ahead. After `None` and after an error this call has no node, or the node is being deleted,
+    /// or another thread waits with it.
     #[inline(never)] // inlined, it made re-entry a tenth slower
     fn acquire(&self, call: &Call, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         // A call that only tries does not wait for a connection. It ends at once, with what this
@@ -46,8 +47,16 @@ pub(crate) trait Acquire: Send + Sync {
         let settings = self.settings();
         let is_down = mode == Mode::Try && settings.core().state() != SessionState::Connected;
         let limit = if is_down { limit.or_after(Duration::ZERO) } else { limit };
-        self.tally()
-            .count(call, |tally| self.take(&Request::new(call, settings, mode, limit, tally)))
+        let is_excluded_here = || self.is_excluded_here();
+        self.tally().count(call, |tally| {
+            let request = Request::new(call, settings, mode, limit, tally);
+            self.take(&request.unless(&is_excluded_here))
+        })
+    }
+
+    /// Whether a valid guard of this process shows that no server can give the lock to a call now.
+    fn is_excluded_here(&self) -> bool {
+        false
     }
 
     /// What `acquire` does, and counts.
@@ -228,7 +237,7 @@ macro_rules! lock_calls {
             ///   election at the path of a mutex or read/write lock: they do not exclude each other.
             ///
             /// After an error this call holds nothing. It has no node, or the node is being
-            /// deleted.
+            /// deleted, or another thread of this process waits with it.
             #[must_use = concat!("if unused ", $unused, "; keep it: `let _guard = ..`")]
             pub fn $call(&self) -> crate::Result<$guard> {
                 let $this = self;
@@ -261,8 +270,8 @@ macro_rules! lock_calls {
             /// # Errors
             ///
             /// * [`Error::TimedOut`](crate::Error::TimedOut) if the time passed while somebody else
-            ///   was ahead. This call holds nothing then, and its node is deleted, or about to be
-            ///   deleted. [`.optional()?`](crate::OptionalExt::optional) makes it a `None`.
+            ///   was ahead. This call holds nothing then. Its node is deleted, or about to be
+            ///   deleted, or another thread of this process waits with it. [`.optional()?`](crate::OptionalExt::optional) makes it a `None`.
             /// * [`Error::Unavailable`](crate::Error::Unavailable) when the time ran out in an
             ///   outage, or before the server answered. A timeout that is too short for the round
             ///   trips of this call mostly gives this error.

@@ -142,8 +142,7 @@ impl ThreadLock {
             });
         }
         self.may_wait(request, thread)?;
-        let is_held_here = || self.is_written_here();
-        let Some(node) = shared.local.hold(request, kind, &is_held_here)? else {
+        let Some(node) = shared.local.hold(request, kind)? else {
             return Ok(None);
         };
         node.bind(&self.settings.bounds);
@@ -192,11 +191,6 @@ impl ThreadLock {
         Ok(())
     }
 
-    /// Whether a thread of this process has a valid write hold.
-    fn is_written_here(&self) -> bool {
-        self.shared.writes.any(|writer| writer.node.is_held())
-    }
-
     /// Takes a read for the thread that writes: it gets a read node of its own in the write's
     /// place, which stays when the write ends.
     fn read_beside(&self, write: &HeldNode, request: &Request<'_>) -> Result<Arc<SharedRead>> {
@@ -226,18 +220,16 @@ impl ThreadLock {
     ) -> Result<Option<Arc<SharedRead>>> {
         let shared = &self.shared;
         self.may_wait(request, thread)?;
-        let is_held_here = || self.is_written_here();
+        let wants = Wants::Share(self.settings.bounds);
         loop {
-            let turn = match shared.local.turns.turn(request, Wants::Share, &is_held_here)? {
+            let mut turn = match shared.local.turns.turn(request, wants)? {
                 Some(Admission::Turn(turn, _)) => turn,
-                Some(Admission::Share(shared_read))
-                    if shared_read.bounds == self.settings.bounds && shared_read.node.is_held() =>
-                {
+                Some(Admission::Share(shared_read)) if shared_read.node.is_held() => {
                     return Ok(Some(shared_read));
                 }
                 Some(Admission::Share(shared_read)) => {
-                    // The shared read was lost before this thread got it, or has other bounds. Its
-                    // node is released with its last member.
+                    // The shared read was lost before this thread got it. Its node is released with
+                    // its last member.
                     shared_read.leave();
                     continue;
                 }
@@ -249,10 +241,8 @@ impl ThreadLock {
             {
                 return Ok(Some(shared_read));
             }
-            let on_blocked = |is_blocked| turn.set_blocked(is_blocked);
-            let callbacks = Callbacks { on_blocked: &on_blocked, ..Callbacks::NONE };
-            let queue = &shared.local.queue;
-            let Some(held_node) = queue.acquire(request, Kind::Read, &callbacks)? else {
+            let (queue, on_loss) = (&shared.local.queue, Callbacks::NONE.on_loss);
+            let Some(held_node) = turn.acquire(queue, request, Kind::Read, on_loss)? else {
                 return Ok(None);
             };
             held_node.bind(&self.settings.bounds);
@@ -272,15 +262,15 @@ impl ThreadLock {
             && held_node.age() < self.settings.hand_over
     }
 
-    /// Lets in all threads that are next in line and want to read. If they came one by one, the
-    /// shared read could have ended before they join.
+    /// Lets in all threads that are next in line and want to read with these bounds. If they came
+    /// one by one, the shared read could have ended before they join.
     fn let_in(
         &self,
         shared_read: &Arc<SharedRead>,
         turn: &Turn<'_, Arc<HeldNode>, Arc<SharedRead>>,
     ) {
         while self.is_open(shared_read) && shared_read.join() {
-            if turn.share(shared_read.clone()).is_err() {
+            if turn.share(self.settings.bounds, shared_read.clone()).is_err() {
                 shared_read.leave(); // never the last: this thread is a member
                 return;
             }
@@ -346,6 +336,13 @@ impl Acquire for Way {
         let hold = holds.hold_of(this_thread()).filter(|hold| hold.node.is_held())?;
         hold.guards.nest();
         Some(Held::new(hold))
+    }
+
+    /// A writer excludes all, a reader the writers.
+    fn is_excluded_here(&self) -> bool {
+        let SharedThreadLock { reads, writes, .. } = &*self.lock.shared;
+        let is_held_by = |holds: &Reentry<ThreadHold>| holds.any(|hold| hold.node.is_held());
+        is_held_by(writes) || self.kind != Kind::Read && is_held_by(reads)
     }
 
     fn take(&self, request: &Request<'_>) -> Result<Option<Held>> {
@@ -431,7 +428,10 @@ impl Hold for ThreadHold {
         shared.self_deadlock.released(thread);
         match self.shared_read {
             Some(_) => self.end(end_by),
-            None => shared.local.release(&self.node, settings, end_by),
+            None => {
+                let Settings { hand_over, keep, .. } = *settings;
+                shared.local.release(&self.node, hand_over, keep, end_by)
+            }
         }
     }
 }

@@ -100,7 +100,7 @@ impl Wait {
     /// * `Ok(..)` if this thread holds the lock already, if the node of a mutex was
     ///   [kept](crate::LockBuilder::keep) and no thread has it, or if the candidate leads.
     /// * [`Error::TimedOut`](crate::Error::TimedOut) if another thread of this process holds the
-    ///   lock or is ahead.
+    ///   lock, or waits for it behind others.
     /// * Otherwise [`Error::Unavailable`](crate::Error::Unavailable), also for a candidate that
     ///   does not lead: whether another one leads now, only a server can say.
     ///

@@ -64,8 +64,10 @@ impl Notifier {
 /// changes. A registration ends when its `Registration` is dropped.
 pub struct WatchRegistry<K> {
     next: AtomicU64,
-    table: Mutex<HashMap<K, Vec<Registered>>>,
+    table: Arc<Table<K>>,
 }
+
+type Table<K> = Mutex<HashMap<K, Vec<Registered>>>;
 
 struct Registered {
     number: u64,
@@ -82,8 +84,8 @@ pub struct EventMask {
 }
 
 /// Keeps a notifier registered until this is dropped.
-pub struct Registration<'a, K: Hash + Eq> {
-    registry: &'a WatchRegistry<K>,
+pub struct Registration<K: Hash + Eq> {
+    table: Arc<Table<K>>,
     key: K,
     number: u64,
 }
@@ -92,7 +94,7 @@ pub struct Registration<'a, K: Hash + Eq> {
 pub(crate) struct LazyRegistration<'a, K: Hash + Eq> {
     registry: &'a WatchRegistry<K>,
     key: K,
-    made: Option<(Arc<Notifier>, Registration<'a, K>)>,
+    made: Option<(Arc<Notifier>, Registration<K>)>,
 }
 
 impl<'a, K: Hash + Eq + Clone> LazyRegistration<'a, K> {
@@ -116,22 +118,17 @@ impl<'a, K: Hash + Eq + Clone> LazyRegistration<'a, K> {
 
 impl<K> Default for WatchRegistry<K> {
     fn default() -> Self {
-        WatchRegistry { next: AtomicU64::new(0), table: Mutex::new(HashMap::default()) }
+        WatchRegistry { next: AtomicU64::new(0), table: Arc::default() }
     }
 }
 
 impl<K: Hash + Eq + Clone> WatchRegistry<K> {
     /// From now on each change of `key` notifies `notifier`.
-    pub fn register(
-        &self,
-        key: K,
-        notifier: &Arc<Notifier>,
-        mask: EventMask,
-    ) -> Registration<'_, K> {
+    pub fn register(&self, key: K, notifier: &Arc<Notifier>, mask: EventMask) -> Registration<K> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let registered = Registered { number, notifier: notifier.clone(), mask };
         self.table.lock().entry(key.clone()).or_default().push(registered);
-        Registration { registry: self, key, number }
+        Registration { table: self.table.clone(), key, number }
     }
 
     /// The number of keys with a registration.
@@ -152,9 +149,9 @@ impl<K: Hash + Eq + Clone> WatchRegistry<K> {
     }
 }
 
-impl<K: Hash + Eq> Drop for Registration<'_, K> {
+impl<K: Hash + Eq> Drop for Registration<K> {
     fn drop(&mut self) {
-        let mut table = self.registry.table.lock();
+        let mut table = self.table.lock();
         if let Some(entries) = table.get_mut(&self.key) {
             entries.retain(|registered| registered.number != self.number);
             if entries.is_empty() {

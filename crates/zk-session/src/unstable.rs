@@ -29,7 +29,7 @@ pub use crate::retry::Retry;
 
 // ---- who is told of what ----
 pub use crate::callbacks::{Folder, FolderWatch};
-pub use crate::notifier::{EventMask, Notifier, WatchRegistry};
+pub use crate::notifier::{EventMask, Notifier, Registration, WatchRegistry};
 pub use crate::signal::{Once, Signal};
 
 // ---- nodes under the lease ----

@@ -23,9 +23,9 @@ pub const ALL: &[Mutant] = &[
         name: "a_turn_is_passed_on_without_a_wake_up",
         engine: "loom",
         edits: &[(
-            "pass_turn_on",
-            "waiter.sender.try_send(Message::Turn(None)).is_ok()",
-            "{ std::mem::forget(waiter.sender); true }",
+            "QueueState::give",
+            "match sender.try_send(Message::Turn(with))",
+            "std::mem::forget((with, sender));\n            match Ok::<(), zk_session::world::TrySendError<Message<H, P, S>>>(())",
         )],
         scenario: "queue::threads_have_the_turn_one_at_a_time_in_the_order_in_which_they_came",
         words: DEADLOCK,
@@ -34,9 +34,9 @@ pub const ALL: &[Mutant] = &[
         name: "a_lock_is_handed_over_without_a_wake_up",
         engine: "loom",
         edits: &[(
-            "LocalQueue::pass",
-            "match waiter.sender.try_send(Message::Turn(Some(handed)))",
-            "std::mem::forget((handed, waiter.sender));\n            match Ok::<(), zk_session::world::TrySendError<Message<H, S>>>(())",
+            "QueueState::give",
+            "match sender.try_send(Message::Turn(with))",
+            "std::mem::forget((with, sender));\n            match Ok::<(), zk_session::world::TrySendError<Message<H, P, S>>>(())",
         )],
         scenario: "local_lock::threads_hold_the_lock_one_at_a_time_and_hand_it_over",
         words: DEADLOCK,
@@ -99,7 +99,7 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "the_newest_is_first",
         engine: "loom",
-        edits: &[("pass_turn_on", "pop_front()", "pop_back()")],
+        edits: &[("QueueState::give", "pop_front()", "pop_back()")],
         scenario: "queue::threads_have_the_turn_one_at_a_time_in_the_order_in_which_they_came",
         words: "a thread that came later was first",
     },
@@ -131,7 +131,11 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "who_only_tries_is_not_told_that_the_lock_is_held",
         engine: "loom",
-        edits: &[("set_phase", "phase != TurnPhase::Requesting", "phase == TurnPhase::Blocked")],
+        edits: &[(
+            "QueueState::set_phase",
+            "phase != TurnPhase::Requesting",
+            "phase == TurnPhase::Blocked",
+        )],
         scenario: "queue::a_thread_that_only_tries_finds_the_lock_held",
         words: DEADLOCK,
     },
@@ -456,7 +460,7 @@ pub const ALL: &[Mutant] = &[
         engine: "loom",
         edits: &[(
             "LocalLock::hold",
-            "if let Err(turn) = turn.becomes_hold(&node)",
+            "if let Err(turn) = turn.becomes_hold(&node, self.held)",
             "if node.is_held() {\n                    std::mem::forget(turn);\n                } else",
         )],
         scenario: "local_lock::a_hold_whose_node_is_deleted_while_it_is_handed_over_keeps_no_turn",
@@ -489,7 +493,7 @@ pub const ALL: &[Mutant] = &[
         edits: &[(
             "LocalQueue::end_hold",
             "state.node == Some(node)",
-            "state.node == Some(node) && state.occupant == Some(1)",
+            "state.node == Some(node) && state.is_turn_of(1)",
         )],
         scenario: "local_lock::a_hold_that_is_lost_while_it_is_handed_over_keeps_no_turn",
         words: "a lost hold blocks the next thread",

@@ -93,7 +93,8 @@ impl Campaign {
         loop {
             let request = Request::new(call, &self.settings, Mode::Wait, limit, tally).enduring();
             request.check_cancelled()?;
-            let elected = match self.shared.queue.acquire(&request, Kind::Latch, callbacks) {
+            let queue = &self.shared.queue;
+            let elected = match queue.acquire(&request, Kind::Latch, callbacks, &mut None) {
                 Ok(node) => Ok(node.and_then(|node| self.begin(node, &request))),
                 Err(e) => Err(e),
             };

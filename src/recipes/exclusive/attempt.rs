@@ -20,7 +20,7 @@ use zk_session::unstable::{
     CallError, CreateMode, EventMask, Generation, Limit, NodeWatch, Notifier, Operation, Refused,
     Removal, nonce,
 };
-use zk_session::world::HashSet;
+use zk_session::world::{HashSet, Instant};
 use zk_wire::path;
 
 const GONE: u8 = 1;
@@ -193,7 +193,7 @@ impl ExclusiveAttempt<'_> {
     fn wait(&self, generation: &Generation, epoch: u64) -> Step<bool> {
         let who_holds = WhoHolds { dir: path::parent(self.node), names: rule::all_holders };
         let watches = Watches { generation, epoch, notifier: &self.notifier, who_holds };
-        let changed = self.request.until_event(&watches, SAFETY_POLL, |events| {
+        let changed = self.request.until_event(&watches, Instant::now() + SAFETY_POLL, |events| {
             Ok((events & (GONE | CHANGED) != 0).then_some(events & GONE == 0))
         });
         Ok(changed?.unwrap_or(false))

@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 
 use super::attempt;
 use crate::error::Result;
-use crate::local::lock::Admission;
-use crate::local::queue::{LocalQueue, Wants};
+use crate::local::lock::{self, Admission};
+use crate::local::queue::{TurnPhase, Wants};
 use crate::local::registry::SelfDeadlockDetector;
 use crate::local::registry::Shared;
 use crate::queue::Settings;
@@ -21,8 +21,8 @@ use zk_session::unstable::{CallError, Limit, nonce};
 use zk_session::world::thread::ThreadId;
 use zk_session::world::{Mutex, thread};
 
-/// Threads neither hand this lock over nor share it: a turn carries nothing.
-type Turns = LocalQueue<Infallible, Infallible>;
+/// Threads neither hand this lock over nor share it, and no queue has places: a turn carries nothing.
+type Turns = lock::Turns<Infallible, Infallible>;
 
 const KIND: &str = "exclusive lock";
 
@@ -98,17 +98,18 @@ impl Acquire for Arc<ExclusiveHandle> {
         &self.shared.tally
     }
 
+    fn is_excluded_here(&self) -> bool {
+        // `is_held` may find that the lease has ended. It notifies the holders then, which takes
+        // other mutexes, so it must not run under this one.
+        let node = self.shared.hold.lock().upgrade();
+        node.is_some_and(|node| node.is_held())
+    }
+
     fn take(&self, request: &Request<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, thread::current().id());
-        let is_held_here = || {
-            // `is_held` may find that the lease has ended. It notifies the holders then, which
-            // takes other mutexes, so it must not run under this one.
-            let node = shared.hold.lock().upgrade();
-            node.is_some_and(|node| node.is_held())
-        };
         request.check_cancelled()?;
         shared.self_deadlock.warn(thread, &self.settings.path);
-        let turn = match shared.turns.turn(request, Wants::All, &is_held_here)? {
+        let turn = match shared.turns.turn(request, Wants::All)? {
             Some(Admission::Turn(turn, _)) => turn,
             Some(Admission::Share(never)) => match never {},
             None => return Ok(None),
@@ -127,7 +128,7 @@ impl Acquire for Arc<ExclusiveHandle> {
         node.bind(&self.settings.bounds);
         let node = Arc::new(node);
         *shared.hold.lock() = Arc::downgrade(&node);
-        drop(turn.becomes_hold(&node)); // if it is lost by now, the turn ends here
+        drop(turn.becomes_hold(&node, TurnPhase::Held)); // if it is lost by now, the turn ends here
         shared.self_deadlock.holds(thread);
         let tally = request.tally.acquired(&node, &[]);
         Ok(Some(Held::new(Arc::new(ExclusiveHold { lock: self.clone(), node, thread, tally }))))

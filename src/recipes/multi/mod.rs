@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub use self::guard::ZkMultiGuard;
 pub use self::member::Member;
-use crate::error::{Cause, Error, Result};
+use crate::error::{Error, Result};
 use crate::queue::request::{Call, Mode, until_got};
 use crate::recipes::calls::lock_calls;
 use crate::recipes::wait::Wait;
@@ -154,23 +154,23 @@ impl Set {
     }
 
     fn lock_with(&self, wait: &Wait) -> Result<ZkMultiGuard> {
-        let (call, behind) = (Call::new("lock"), Cell::<Option<usize>>::default());
+        let (call, behind) = (Call::new("lock"), Cell::<usize>::default());
         wait.acquire(
             || self.operation_timeout(),
-            || self.members[behind.get().unwrap_or_default()].path().to_owned(),
+            || self.members[behind.get()].path().to_owned(),
             |mode, limit| self.acquire(&call, mode, limit, &behind),
         )
     }
 
     /// Takes one member after the other. If the call ends before it has all of them, it drops, and
-    /// so releases, those that it has. `behind` is the last member that somebody else had
-    /// meanwhile, and if the call gives `None`, there is one.
+    /// so releases, those that it has. If it gives `None`, `behind` is the member that somebody else
+    /// had when the time ended.
     fn acquire(
         &self,
         call: &Call,
         mode: Mode,
         limit: Limit<'_>,
-        behind: &Cell<Option<usize>>,
+        behind: &Cell<usize>,
     ) -> Result<Option<ZkMultiGuard>> {
         self.members.iter().try_for_each(|member| member.0.check_process())?;
         let thread = thread::current().id();
@@ -183,26 +183,23 @@ impl Set {
             }
         }
         let mut all = ZkMultiGuard::new();
+        // The member that was taken last, if somebody else had it until then.
+        let mut awaited = None;
         for &number in &self.order {
             let member = &self.members[number];
+            if let Some(awaited) = awaited.filter(|_| limit.is_past()) {
+                behind.set(awaited); // no time is left to ask for this one
+                return Ok(None);
+            }
             let lost = all.signal().clone();
             match member.0.acquire(call, mode, limit.or_moot_by(lost.receiver())) {
                 Ok(Some(held)) => {
                     all.add(number, held);
-                    if call.has_one() {
-                        behind.set(Some(number));
-                    }
+                    awaited = call.has_one().then_some(number);
                 }
                 Ok(None) => {
                     debug!("{}: somebody else has it; releasing the other members", member.path());
-                    behind.set(Some(number));
-                    return Ok(None);
-                }
-                // No answer shows who has this member. But others had an earlier one, and took of
-                // the time: that is contention, and no outage.
-                Err(Error::Unavailable { cause: Cause::Deadline, .. })
-                    if behind.get().is_some() =>
-                {
+                    behind.set(number);
                     return Ok(None);
                 }
                 Err(e) => {

@@ -80,9 +80,10 @@ use zk_session::world::thread;
 /// # Fairness
 ///
 /// Between processes, the lock goes to the process whose node was made first. The threads of a
-/// session share one node. They take turns, first come, first served. They may hand the lock to
-/// each other without a round trip for as long as [`hand_over`](LockBuilder::hand_over) allows, 20
-/// ms by default.
+/// session share one node. They take turns, first come, first served. A thread whose time is over
+/// leaves the node's place to the next one; the last one deletes the node. They may hand the lock
+/// to each other without a round trip for as long as [`hand_over`](LockBuilder::hand_over) allows,
+/// 20 ms by default.
 ///
 /// # When the session is lost
 ///

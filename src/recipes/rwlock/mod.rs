@@ -53,8 +53,9 @@ use crate::{Contender, LockBuilder};
 /// Readers and writers wait in one queue, in the order in which their nodes were made. A reader
 /// waits for the last writer ahead of it, a writer for the contender just ahead. So readers cannot
 /// starve writers, and writers cannot starve readers. The threads of a session take turns, first
-/// come, first served. They may hand the lock to each other without a round trip for as long as
-/// [`hand_over`](LockBuilder::hand_over) allows, 20 ms by default.
+/// come, first served. A thread whose time is over leaves its node's place to the next one, if both
+/// want to read or both to write. They may hand the lock to each other without a round trip for as
+/// long as [`hand_over`](LockBuilder::hand_over) allows, 20 ms by default.
 ///
 /// The readers of a session share one node. The first reader makes it. A thread that wants to read
 /// within `hand_over` after that node came first joins it. A thread that comes later makes a new

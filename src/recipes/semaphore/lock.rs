@@ -1,6 +1,8 @@
 //! A semaphore as this process sees it: the way of its threads through the mutex to the permits.
 
-use std::sync::Arc;
+use std::cell::Cell;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::permits::{self, Count, Permits};
 use crate::error::{Cause, Error, Result};
@@ -16,8 +18,8 @@ use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
 use zk_session::Session;
 use zk_session::unstable::Limit;
-use zk_session::world::Instant;
 use zk_session::world::atomic::{AtomicBool, Ordering};
+use zk_session::world::{Instant, Mutex};
 use zk_wire::path;
 
 /// One user's semaphore: the shared one, and the settings of this user.
@@ -34,6 +36,8 @@ struct SharedSemaphore {
     /// The mutex. Its holder releases it when it has its permits.
     local: LocalLock,
     permits: Permits,
+    /// A semaphore mutex: the hold of this process, if there is one.
+    hold: Mutex<Weak<PermitHold>>,
     tally: Arc<LockTally>,
 }
 
@@ -49,8 +53,9 @@ impl SemaphoreHandle {
             // A number that nobody may change need not outlive its users.
             let mutex = if is_fixed { mutex } else { mutex.below(Count::maker(&count)) };
             SharedSemaphore {
-                local: LocalLock::new(mutex),
+                local: LocalLock::passed(mutex),
                 permits: Permits::new(&dir, settings.acl.clone(), count),
+                hold: Mutex::default(),
                 tally: settings.tally(if is_fixed { "semaphore_mutex" } else { "semaphore" }),
             }
         })?;
@@ -110,13 +115,21 @@ impl SemaphoreHandle {
             };
             // Behind the wait for the mutex the time of the policy begins anew.
             request.progress();
-            match permits.take(request, number, &passage.mutex, &local.losses) {
+            let mutex = &passage.mutex;
+            let on_taken = || local.found_taken(mutex);
+            match permits.take(request, number, mutex, &local.losses, &on_taken) {
                 Ok(nodes) => {
                     drop(passage);
                     return Ok(self.held(nodes, request));
                 }
-                Err(Stop::Busy) => return Ok(None),
-                Err(Stop::Fail(e)) => return Err(e),
+                Err(Stop::Busy) => {
+                    passage.is_given_up.set(true);
+                    return Ok(None);
+                }
+                Err(Stop::Fail(e)) => {
+                    passage.is_given_up.set(e.is_giving_up());
+                    return Err(e);
+                }
                 Err(Stop::Again | Stop::Anew) => {}
             }
         }
@@ -135,7 +148,7 @@ impl SemaphoreHandle {
         }
         if request.limit().is_past() {
             // Nothing is known of others yet, so this is an error.
-            return request.end_of_time(|| false);
+            return request.end_of_time();
         }
         let permits = self.number(request.call.op, &request.limit())?;
         if number > 1 && number > permits {
@@ -146,9 +159,8 @@ impl SemaphoreHandle {
 
     /// Takes the mutex, for a caller that wants permits.
     fn enter(&self, request: &Request<'_>) -> Result<Option<Passage<'_>>> {
-        // A hold of the mutex in this process does not show that the permits are taken.
-        let mutex = self.shared.local.hold(request, Kind::Lock, &|| false)?;
-        Ok(mutex.map(|mutex| Passage { lock: self, mutex }))
+        let mutex = self.shared.local.hold(request, Kind::Lock)?;
+        Ok(mutex.map(|mutex| Passage { lock: self, mutex, is_given_up: Cell::new(false) }))
     }
 
     /// One hold of permits that were taken together. `None` for no permits, which nobody requests.
@@ -159,7 +171,11 @@ impl SemaphoreHandle {
         let first = nodes.next()?;
         let others: Vec<HeldNode> = nodes.collect();
         let tally = request.tally.acquired(&first, &others);
-        Some(Held::new(Arc::new(PermitHold { session, _common: shared, first, others, tally })))
+        let hold = Arc::new(PermitHold { session, _common: shared, first, others, tally });
+        if self.shared.permits.count.is_fixed() {
+            *self.shared.hold.lock() = Arc::downgrade(&hold);
+        }
+        Some(Held::new(hold))
     }
 
     pub(super) fn stats(&self) -> LockStats {
@@ -241,6 +257,12 @@ impl Acquire for ManyPermits {
         &self.lock.shared.tally
     }
 
+    /// Where there is one permit, a hold of this process shows that it is taken.
+    fn is_excluded_here(&self) -> bool {
+        let hold = self.lock.shared.hold.lock().upgrade();
+        hold.is_some_and(|hold| hold.first.is_held())
+    }
+
     fn take(&self, request: &Request<'_>) -> Result<Option<Held>> {
         self.lock.take(self.number, request)
     }
@@ -252,16 +274,21 @@ fn all(children: &[&str]) -> Vec<String> {
 }
 
 /// The held mutex. Its drop releases it, or hands it to the next thread, however the request ended.
+/// The mutex of a thread that gave up is this process's place in the queue: it goes to the next
+/// thread however old it is.
 struct Passage<'a> {
     lock: &'a SemaphoreHandle,
     mutex: Arc<HeldNode>,
+    /// The thread ends without permits, because its time is over or it was cancelled.
+    is_given_up: Cell<bool>,
 }
 
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
-        let SemaphoreHandle { settings, shared, .. } = self.lock;
-        // If the mutex was lost, that concerns nobody any more.
-        let _ = shared.local.release(&self.mutex, settings, EndBy::Drop);
+        let SemaphoreHandle { settings: Settings { hand_over, keep, .. }, shared, .. } = self.lock;
+        let hand_over = if self.is_given_up.get() { Duration::MAX } else { *hand_over };
+        // If the mutex was lost, that matters to no thread any more.
+        let _ = shared.local.release(&self.mutex, hand_over, *keep, EndBy::Drop);
     }
 }
 

@@ -88,9 +88,9 @@ use crate::session::ZkSession;
 ///
 /// Between processes, permits go to the process that asked first. A call that asks for many permits
 /// holds back later calls that ask for few, so those cannot starve it. The threads of a session
-/// share one node in the queue. They take turns, first come, first served, and hand their place in
-/// the queue to each other for as long as [`hand_over`](LockBuilder::hand_over) allows, 20 ms by
-/// default.
+/// share one node in the queue. They take turns, first come, first served. A thread whose time is
+/// over leaves its place in the queue to the next one. A thread that has its permits does so for as
+/// long as [`hand_over`](LockBuilder::hand_over) allows, 20 ms by default.
 ///
 /// # When the session is lost
 ///

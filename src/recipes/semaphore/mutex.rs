@@ -35,9 +35,9 @@ use crate::recipes::guard::guard;
 /// # Fairness
 ///
 /// Between processes, the lock goes to the process that asked first. The threads of a session share
-/// one node in the queue. They take turns, first come, first served, and hand their place in the
-/// queue to each other for as long as [`hand_over`](LockBuilder::hand_over) allows, 20 ms by
-/// default.
+/// one node in the queue. They take turns, first come, first served. A thread whose time is over
+/// leaves its place in the queue to the next one. A thread that has the lock does so for as long as
+/// [`hand_over`](LockBuilder::hand_over) allows, 20 ms by default.
 ///
 /// # When the session is lost
 ///

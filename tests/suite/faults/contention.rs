@@ -4,11 +4,12 @@ use crate::support::{
     contend::{spawn_waiting, until_queue},
     embedded::start,
     scenarios,
-    scene::{SOON, session, until_empty},
+    scene::{SOON, session, until_empty, until_state},
 };
 use std::{thread, time::Duration};
 use zk_mutex::{
-    CancelToken, Cause, Error, OptionalExt, Wait, ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore,
+    CancelToken, Cause, Error, OptionalExt, SessionState, Wait, ZkExclusiveLock, ZkMultiLock,
+    ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex,
 };
 use zk_test_server::{Op, TestServer};
 
@@ -42,9 +43,9 @@ fn semaphore_whose_time_ends_after_its_wait_in_the_mutex_was_contended() {
     until_empty(&at, PATH);
 }
 
-/// One member was taken by somebody else for a while, and the other one's request is not answered
-/// in time.
-fn multi_lock_whose_time_ends_after_another_member_was_contended() {
+/// One member was taken by somebody else for a while. The call has it by now, so it was not in the
+/// way when the time ended: the other one's request had no answer.
+fn multi_lock_names_the_member_that_was_in_the_way() {
     const A: &str = "/locks/a";
     const B: &str = "/locks/b";
     let (server, at) = start();
@@ -58,15 +59,16 @@ fn multi_lock_whose_time_ends_after_another_member_was_contended() {
         until_queue(&at, A, 2);
         drop(guard);
         assert!(held.wait(SOON), "it has the one, and asks for the other");
-        // The error names the member that another had.
-        assert_eq!(waiter.join().unwrap(), Err(Error::TimedOut { path: A.to_owned() }));
+        let path = B.to_owned();
+        let unanswered = Error::Unavailable { op: "lock", path, cause: Cause::Deadline };
+        assert_eq!(waiter.join().unwrap(), Err(unanswered));
     });
     drop(held);
     [A, B].iter().for_each(|path| until_empty(&at, path));
 }
 
-/// No answer shows who has the lock. The first thread gets an error that says so; the thread behind
-/// it had the first one ahead. A thread that only tries does not know either.
+/// No answer shows who has the lock. The first thread gets an error that says so. The thread behind
+/// it waits for a thread that is still asking: that is no contention either.
 fn threads_whose_time_ends_before_any_answer() {
     let (server, at) = start();
     let ours = session(&at);
@@ -75,14 +77,76 @@ fn threads_whose_time_ends_before_any_answer() {
     let held = server.hold_requests(Op::Create.on(format!("{PATH}/")));
     thread::scope(|scope| {
         let first = spawn_waiting(scope, || lock.lock_timeout(LIMIT).optional().map(drop));
-        assert_eq!(lock.lock_timeout(LIMIT / 4).optional().map(|guard| guard.is_some()), Ok(false));
+        let behind = lock.lock_timeout(LIMIT / 4).optional().map(drop).unwrap_err();
         let said = first.join().unwrap().unwrap_err();
         let path = PATH.to_owned();
         assert_eq!(said, Error::Unavailable { op: "lock", path, cause: Cause::Deadline });
+        assert_eq!(behind, said);
         assert!(!said.to_string().contains("ZooKeeper unavailable"), "{said}");
     });
     drop(held);
     until_empty(&at, PATH);
+}
+
+/// One thread has the mutex of the semaphore, and its count has no answer. All permits are free: the
+/// thread behind it has nobody to blame.
+fn permits_that_nobody_holds_are_not_contended_while_the_server_hangs() {
+    let (server, at) = start();
+    let semaphore = ZkSemaphore::new(&session(&at), PATH, 10).unwrap();
+    semaphore.acquire().unwrap().release().unwrap();
+    let held = server.hold_requests(Op::Create.on("-lease-"));
+    thread::scope(|scope| {
+        let ahead = spawn_waiting(scope, || semaphore.acquire_timeout(LIMIT).map(drop));
+        assert!(held.wait(SOON), "it asks for the permit");
+        let path = PATH.to_owned();
+        let unanswered = Error::Unavailable { op: "acquire", path, cause: Cause::Deadline };
+        assert_eq!(semaphore.acquire_timeout(LIMIT / 4).map(drop), Err(unanswered.clone()));
+        assert_eq!(ahead.join().unwrap(), Err(unanswered));
+    });
+    drop(held);
+    until_empty(&at, PATH);
+}
+
+/// In an outage only a valid guard of this process shows that no other client has the lock.
+fn guards_of_this_process_are_contention_in_an_outage() {
+    let (server, at) = start();
+    let session = session(&at);
+    let at_path = |name: &str| format!("/locks/{name}");
+    let [read, written] =
+        ["read", "written"].map(|name| ZkRwLock::new(&session, &at_path(name)).unwrap());
+    let single = ZkSemaphoreMutex::new(&session, &at_path("single")).unwrap();
+    let exclusive = ZkExclusiveLock::new(&session, &at_path("exclusive")).unwrap();
+    let free = ZkMutex::new(&session, &at_path("free")).unwrap();
+    let _reader = read.read().unwrap();
+    let _writer = written.write().unwrap();
+    let _single = single.lock().unwrap();
+    let _exclusive = exclusive.lock().unwrap();
+    server.refuse(true);
+    server.cut_connections();
+    until_state(&session, SessionState::Suspended);
+    let short = Duration::from_millis(50);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let contended = [
+                read.write_timeout(short).map(drop),
+                written.read_timeout(short).map(drop),
+                written.write_timeout(short).map(drop),
+                single.lock_timeout(short).map(drop),
+                exclusive.lock_timeout(short).map(drop),
+            ];
+            assert!(
+                contended.iter().all(|said| matches!(said, Err(Error::TimedOut { .. }))),
+                "{contended:?}"
+            );
+            let said = free.lock_timeout(short).map(drop);
+            let is_outage = |cause: &Cause| matches!(cause, Cause::Outage(_));
+            assert!(
+                matches!(&said, Err(Error::Unavailable { cause, .. }) if is_outage(cause)),
+                "{said:?}"
+            );
+        });
+    });
+    server.refuse(false);
 }
 
 fn unanswered(server: &TestServer, at: &str, call: impl FnOnce() -> Result<(), Error>, op: &str) {
@@ -114,7 +178,9 @@ fn errors_name_the_call_that_failed() {
 scenarios![
     on embedded;
     errors_name_the_call_that_failed,
-    multi_lock_whose_time_ends_after_another_member_was_contended,
+    guards_of_this_process_are_contention_in_an_outage,
+    multi_lock_names_the_member_that_was_in_the_way,
+    permits_that_nobody_holds_are_not_contended_while_the_server_hangs,
     semaphore_whose_time_ends_after_its_wait_in_the_mutex_was_contended,
     threads_whose_time_ends_before_any_answer,
 ];

@@ -2,6 +2,7 @@
 pub mod contention;
 pub mod other_kinds;
 pub mod phases;
+pub mod places;
 pub mod process;
 pub mod progress;
 pub mod random;
@@ -12,6 +13,7 @@ crate::support::tables![
     contention,
     other_kinds,
     phases,
+    places,
     process,
     progress,
     random,

@@ -32,6 +32,9 @@ impl Settings {
 
 pub struct Queue(String);
 
+/// No contender waits at the server, so no place is left.
+pub struct Place;
+
 impl Queue {
     pub fn new(dir: &str) -> Self {
         Queue(dir.to_owned())
@@ -46,6 +49,7 @@ impl Queue {
         request: &Request<'_>,
         _kind: name::Kind,
         callbacks: &Callbacks<'_>,
+        _place: &mut Option<Place>,
     ) -> Result<Option<HeldNode>> {
         let core = request.core();
         loop {

@@ -85,7 +85,7 @@ impl Request<'_> {
         (None, None)
     }
 
-    pub fn end_of_time(&self, _is_held_here: impl FnOnce() -> bool) -> Result<()> {
+    pub fn end_of_time(&self) -> Result<()> {
         if self.call.is_contended() {
             return Ok(());
         }

@@ -54,7 +54,7 @@ impl Stage {
         let request = Request { call, settings, mode: Mode::Wait, limit: Limit::NONE };
         let node = self
             .local
-            .hold(&request, Kind::Lock, &|| false)
+            .hold(&request, Kind::Lock)
             .unwrap()
             .expect("this wait cannot end in another way");
         node.bind(&HoldBounds { max, ..HoldBounds::default() });
@@ -77,7 +77,8 @@ impl Stage {
 
     fn release(&self, node: &Arc<HeldNode>, stays: Stays) {
         self.guards.lock().unwrap().retain(|other| !Arc::ptr_eq(other, node));
-        let _ = self.local.release(node, &self.settings(stays), EndBy::Drop);
+        let (hand_over, keep) = stays;
+        let _ = self.local.release(node, hand_over, keep, EndBy::Drop);
     }
 
     fn cycle(&self, stays: Stays) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use zk_session::cancel::CancelToken;
 use zk_session::limit::Limit;
-use crate::local::queue::{TurnOutcome, TurnPhase, LocalQueue, Wants};
+use crate::local::queue::{LocalQueue, TurnOutcome, TurnPhase, Wants, With};
 use crate::queue::name::NodeKey;
 use zk_session::world::{Instant, advance, atomic, explore_up_to, spawn};
 
@@ -17,12 +17,16 @@ const SECOND: Duration = Duration::from_secs(1);
 const BOUND: Option<usize> = Some(2);
 
 struct Node;
+struct Place;
 struct Share;
+
+/// The readers' bounds are alike.
+const SHARE: Wants<()> = Wants::Share(());
 
 /// A queue with its checks at each step: one thread at a time has the turn, in the order of
 /// arrival. Threads get their numbers in that order.
 struct Room {
-    queue: LocalQueue<Node, Share>,
+    queue: LocalQueue<Node, Place, Share, ()>,
     inside: atomic::AtomicUsize,
     last: AtomicU64,
     hand_overs: AtomicUsize,
@@ -40,15 +44,15 @@ impl Room {
         })
     }
 
-    fn enter(&self, is_try: bool, wants: Wants, limit: &Limit<'_>) -> TurnOutcome<Node, Share> {
+    fn enter(&self, is_try: bool, wants: Wants<()>, limit: &Limit<'_>) -> TurnOutcome<Node, Place, Share> {
         let entry = self.queue.enter(is_try, wants, limit, &|| ControlFlow::Continue(None));
         match &entry {
-            TurnOutcome::Turn { number, handed, .. } => {
+            TurnOutcome::Turn { number, with, .. } => {
                 let others = self.inside.fetch_add(1, Ordering::Relaxed);
                 assert_eq!(others, 0, "two threads have the turn");
                 let before = self.last.swap(*number, Ordering::Relaxed);
                 assert!(before < *number, "a thread that came later was first");
-                if handed.is_some() {
+                if let With::Hold(_) = with {
                     self.hand_overs.fetch_sub(1, Ordering::Relaxed);
                 }
             }
@@ -82,7 +86,13 @@ impl Room {
 
     fn leave(&self, number: u64) {
         self.is_done();
-        self.queue.leave(number);
+        self.queue.leave(number, None);
+    }
+
+    /// Gives up, with a place in the queue at the server.
+    fn give_up(&self, number: u64) {
+        self.is_done();
+        self.queue.leave(number, Some(Place));
     }
 
     /// The thread with this turn holds the lock, with this node.
@@ -111,7 +121,7 @@ impl Room {
 
     fn share(&self, number: u64) {
         self.shares.fetch_add(1, Ordering::Relaxed);
-        if self.queue.share(number, Share).is_err() {
+        if self.queue.share(number, (), Share).is_err() {
             self.shares.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -190,6 +200,14 @@ pub fn a_hand_over_and_a_cancel_at_the_same_instant() {
     a_wait_that_ends(Ending::Cancel, Room::hand_over);
 }
 
+pub fn a_place_that_is_passed_on_and_a_deadline_at_the_same_instant() {
+    a_wait_that_ends(Ending::Deadline, Room::give_up);
+}
+
+pub fn a_place_that_is_passed_on_and_a_cancel_at_the_same_instant() {
+    a_wait_that_ends(Ending::Cancel, Room::give_up);
+}
+
 pub fn a_share_and_a_deadline_at_the_same_instant() {
     explore_up_to(BOUND, || {
         let room = Room::new();
@@ -198,7 +216,7 @@ pub fn a_share_and_a_deadline_at_the_same_instant() {
         let sharer = {
             let room = room.clone();
             spawn(move || {
-                if let TurnOutcome::Turn { number, .. } = room.enter(false, Wants::Share, &Limit::NONE.or_at(deadline)) {
+                if let TurnOutcome::Turn { number, .. } = room.enter(false, SHARE, &Limit::NONE.or_at(deadline)) {
                     room.leave(number);
                 }
             })
@@ -215,7 +233,7 @@ pub fn a_thread_that_only_tries_finds_the_lock_held() {
     explore_up_to(BOUND, || {
         let room = Room::new();
         let number = room.turn(&Limit::NONE);
-        let tries = [Wants::All, Wants::Share].map(|wants| {
+        let tries = [Wants::All, SHARE].map(|wants| {
             let room = room.clone();
             spawn(move || assert!(matches!(room.enter(true, wants, &Limit::NONE), TurnOutcome::Busy), "not busy"))
         });
@@ -291,13 +309,13 @@ pub fn crowd_of_all_kinds() {
                             3 | 4 if round == 0 => Limit::cancelled_by(&token).or_at(start + SECOND * 2),
                             _ => Limit::NONE,
                         };
-                        let wants = if i == 4 || i == 5 { Wants::Share } else { Wants::All };
+                        let wants = if i == 4 || i == 5 { SHARE } else { Wants::All };
                         let TurnOutcome::Turn { number, .. } = room.enter(i == 1 || i == 5, wants, &limit) else {
                             continue;
                         };
                         room.queue.set_phase(number, TurnPhase::Blocked);
                         room.queue.set_phase(number, TurnPhase::Requesting);
-                        if wants == Wants::Share {
+                        if wants == SHARE {
                             room.share(number);
                             room.share(number);
                             room.leave(number);

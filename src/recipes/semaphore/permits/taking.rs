@@ -20,6 +20,7 @@ use crate::queue::{
 use zk_session::unstable::{
     CallError, CreateMode, EventMask, Generation, Notifier, Reply, WatchRegistry, create_contender,
 };
+use zk_session::world::Instant;
 use zk_wire::path;
 
 const PERMITS: u8 = 1;
@@ -39,21 +40,25 @@ struct Taking<'a> {
     mutex: &'a HeldNode,
     /// Notified when the mutex is lost.
     losses: &'a WatchRegistry<()>,
+    /// Called when a count shows that others have the permits.
+    on_taken: &'a dyn Fn(),
     notifier: Arc<Notifier>,
 }
 
 impl Permits {
-    /// Takes permits for the thread that holds `mutex`; `losses` is notified when that is lost.
-    /// `Stop::Anew`: the mutex or the session is lost.
+    /// Takes permits for the thread that holds `mutex`; `losses` is notified when that is lost, and
+    /// `on_taken` is called when others have the permits. `Stop::Anew`: the mutex or the session is
+    /// lost.
     pub(crate) fn take(
         &self,
         request: &Request<'_>,
         number: u32,
         mutex: &HeldNode,
         losses: &WatchRegistry<()>,
+        on_taken: &dyn Fn(),
     ) -> Step<Vec<HeldNode>> {
         let notifier = Notifier::new();
-        let taking = Taking { permits: self, request, number, mutex, losses, notifier };
+        let taking = Taking { permits: self, request, number, mutex, losses, on_taken, notifier };
         loop {
             match taking.begin() {
                 Err(Stop::Again | Stop::Anew) if mutex.loss().is_none() => {}
@@ -210,7 +215,9 @@ impl Taking<'_> {
         let watches = Watches { generation, epoch, notifier: &self.notifier, who_holds };
         let is_change = |events| events & (PERMITS | COUNT | MUTEX) != 0;
         self.request
-            .until_event(&watches, SAFETY_POLL, |events| Ok(is_change(events).then_some(())))
+            .until_event(&watches, Instant::now() + SAFETY_POLL, |events| {
+                Ok(is_change(events).then_some(()))
+            })
             .map(drop)
     }
 
@@ -228,6 +235,7 @@ impl Taking<'_> {
             Some(room) if room >= 0 => Ok(true),
             Some(_) => {
                 self.request.contended();
+                (self.on_taken)();
                 Ok(false)
             }
             None => {
