@@ -16,8 +16,8 @@ use super::held_node::NewNode;
 use super::held_node::OnLoss;
 use super::name::{self, Kind, Name, NodeKey};
 use super::request::{Callbacks, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, until_done};
-use super::rule::{self, Claim, Verdict};
-use super::{HeldNode, Queue, WaitStrategy};
+use super::rule::{self, Claim, Stranger, Verdict};
+use super::{Contender, HeldNode, Queue, WaitStrategy};
 use crate::error::{Error, Result};
 use crate::queue::request::Mode;
 use zk_session::unstable::{
@@ -150,32 +150,49 @@ impl QueueAttempt<'_> {
     /// otherwise a server that lags could show a contender that has gone.
     fn is_taken(&self) -> Step<bool> {
         let dir = &self.queue.dir;
-        let listed = match self.connected()?.synced_children(dir, &self.request.limit()) {
+        let generation = self.connected()?;
+        let listed = match generation.synced_children(dir, &self.request.limit()) {
             Err(CallError::NoNode) => return Ok(false),
             listed => listed.map_err(|e| self.request.stop(dir, e))?,
         };
         let children = listed.children.names();
         let (names, others) = self.queue.parse(&children);
         let is_pending_delete = |id: &str| listed.pending.contains(id);
-        self.check_family(&names, &others, &is_pending_delete)?;
+        self.check_kind(&generation, &names, &others, &is_pending_delete)?;
         let claim = Claim::of(self.kind);
         let blocks = |name: &Name<'_>| claim.yields_to(name.kind) && !is_pending_delete(name.id);
         Ok(names.iter().any(blocks))
     }
 
-    /// An error if the listing shows contenders of another family that was here before ours. They
-    /// do not wait for us, and we do not wait for them: two clients could do the work that the path
-    /// stands for. `others`: the children that are no contenders of our family.
-    fn check_family(
+    /// An error if the listing shows contenders for a lock of another kind that was here before
+    /// ours: two clients could do the work that the path stands for. If ours was here before, the
+    /// log says so. `others`: the children that are no contenders of our family.
+    fn check_kind(
         &self,
+        generation: &Generation,
         names: &[Name<'_>],
         others: &[&str],
         is_pending_delete: &dyn Fn(&str) -> bool,
     ) -> Step<()> {
-        let Some(name) = rule::stranger(names, others, is_pending_delete) else { return Ok(()) };
+        let Some(Stranger { name, came_first }) =
+            rule::stranger(names, others, self.kind, is_pending_delete)
+        else {
+            return Ok(());
+        };
+        let Queue { dir, .. } = self.queue;
+        if !came_first {
+            self.queue.warn_stranger(&name, self.kind);
+            return Ok(());
+        }
+        // Whose it is, and since when, if that can be read.
+        let path = path::join(dir, name.full);
+        let whose = match generation.read(&path, false, &self.request.limit()) {
+            Ok(node) => format!(" ({})", Contender::of(&path, false, node)),
+            Err(_) => String::new(),
+        };
         let reason = format!(
-            "{:?} belongs to another kind of lock: {} is {}; give each kind a path of its own",
-            self.request.core().shown(&self.queue.dir),
+            "{:?} belongs to another kind of lock: {} is {}{whose}; give each kind a path of its own",
+            self.request.core().shown(dir),
             name.full,
             name.kind.described()
         );
@@ -280,7 +297,7 @@ impl QueueAttempt<'_> {
         let children = listed.children.names();
         let (names, others) = self.queue.parse(&children);
         let is_pending_delete = |id: &str| listed.pending.contains(id);
-        self.check_family(&names, &others, &is_pending_delete)?;
+        self.check_kind(&contender.generation, &names, &others, &is_pending_delete)?;
         let claim = Claim::of(self.kind);
         let ordered;
         let verdict = if rule::unordered(&names) {

@@ -167,6 +167,7 @@ pub(crate) struct Queue {
     strategy: WaitStrategy,
     has_warned_junk: AtomicBool,
     has_warned_mixed: AtomicBool,
+    has_warned_stranger: AtomicBool,
     has_warned_half_used: AtomicBool,
     has_warned_numbers: AtomicBool,
 }
@@ -257,6 +258,7 @@ impl Queue {
             strategy: WaitStrategy::default(),
             has_warned_junk: AtomicBool::new(false),
             has_warned_mixed: AtomicBool::new(false),
+            has_warned_stranger: AtomicBool::new(false),
             has_warned_half_used: AtomicBool::new(false),
             has_warned_numbers: AtomicBool::new(false),
         }
@@ -411,6 +413,18 @@ impl Queue {
             );
         }
         (names, junk)
+    }
+
+    fn warn_stranger(&self, name: &Name<'_>, ours: Kind) {
+        if !self.has_warned_stranger.swap(true, Ordering::Relaxed) {
+            error!(
+                "{}: {} is {}, where {} was before; they do not exclude each other; give each kind a path of its own",
+                self.dir,
+                name.full,
+                name.kind.described(),
+                ours.described()
+            );
+        }
     }
 
     fn warn_half_used(&self) {

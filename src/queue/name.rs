@@ -84,6 +84,18 @@ pub(crate) struct Name<'a> {
     pub(crate) layout: Layout,
 }
 
+impl Name<'_> {
+    /// Whether a lock that makes nodes of this kind may have made it. kazoo's `Lock` and `WriteLock`
+    /// bear one name.
+    pub(crate) fn may_be_of_a_lock_with(&self, kind: Kind) -> bool {
+        match (self.kind, kind) {
+            (Kind::Lock, Kind::Read | Kind::Write) => self.layout == Layout::Kazoo,
+            (Kind::Read | Kind::Write, Kind::Read | Kind::Write) => true,
+            (own, kind) => own == kind,
+        }
+    }
+}
+
 /// The marks between the id and the number. Curator: `InterProcessMutex.LOCK_NAME`,
 /// `InterProcessReadWriteLock.READ_LOCK_NAME` and `WRITE_LOCK_NAME`, `LeaderLatch.LOCK_NAME`, after
 /// a '-' if there is an id. kazoo: `_NODE_NAME` in `recipe/lock.py`.

@@ -51,25 +51,43 @@ pub(crate) fn contenders<'a>(
     (names, junk)
 }
 
-/// A contender of another family, among `others`, if that family was here before ours: a lock and
-/// an election at one path do not wait for each other, so the later of the two is refused.
+/// A contender that is no contender for a lock of our kind.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Stranger<'a> {
+    pub(crate) name: Name<'a>,
+    /// Its kind was here before ours.
+    pub(crate) came_first: bool,
+}
+
+/// The oldest contender for a lock of another kind than ours, among contenders and `others`. One
+/// path, one kind: Curator's readers look for its writers only, and its sort puts unknown names
+/// last, so a mutex, a read/write lock and an election at one path do not exclude each other. The
+/// later kind is refused.
 ///
-/// `names` are the contenders of our own family, ours among them once it is made. The numbers of
-/// both families come from one counter, that of the folder, so the lowest numbers show which family
-/// has the older node: a contender of the earlier family goes on, also if it came later itself.
-/// Where a number carries no order, the other family counts as the earlier one.
+/// `names` are the contenders of our own family, ours among them once it is made. All numbers come
+/// from one counter, that of the folder, so the lowest numbers show which kind has the older node: a
+/// contender of the earlier kind goes on, also if it came later itself. Where a number carries no
+/// order, the other kind counts as the earlier one.
 pub(crate) fn stranger<'a>(
     names: &[Name<'a>],
     others: &[&'a str],
+    kind: Kind,
     is_pending_delete: &dyn Fn(&str) -> bool,
-) -> Option<Name<'a>> {
-    let is_alive = |name: &Name<'_>| !is_pending_delete(name.id);
-    let strangers = others.iter().filter_map(|child| name::parse(child)).filter(is_alive);
-    let first = strangers.min_by_key(|name| name.sequence)?;
-    let ours = names.iter().filter(|name| is_alive(name)).map(|name| name.sequence).min();
+) -> Option<Stranger<'a>> {
+    let others = others.iter().filter_map(|child| name::parse(child));
+    let alive = names.iter().copied().chain(others).filter(|name| !is_pending_delete(name.id));
+    let (mut ours, mut first) = (None::<i64>, None::<Name<'a>>);
+    for name in alive {
+        if name.may_be_of_a_lock_with(kind) {
+            ours = Some(ours.map_or(name.sequence, |least| least.min(name.sequence)));
+        } else if first.is_none_or(|first| name.sequence < first.sequence) {
+            first = Some(name);
+        }
+    }
+    let name = first?;
     let is_later =
-        |ours: i64| !is_unordered(ours) && !is_unordered(first.sequence) && ours < first.sequence;
-    (!ours.is_some_and(is_later)).then_some(first)
+        |ours: i64| !is_unordered(ours) && !is_unordered(name.sequence) && ours < name.sequence;
+    Some(Stranger { name, came_first: !ours.is_some_and(is_later) })
 }
 
 /// Whether there are nodes of both layouts. Then clients that know only one of them do not respect
@@ -269,24 +287,52 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_of_another_family_is_in_the_way_if_its_family_came_before() {
+    fn a_contender_of_another_kind_is_in_the_way_if_its_kind_came_before() {
         let others = ["config", "_c_x-latch-0000000009", "_c_y-latch-0000000007"];
         let number = |ours: &[i64]| {
             let ours: Vec<String> = ours.iter().map(|number| lock(*number)).collect();
-            stranger(&parsed(&ours), &others, &never_pending).map(|name| name.sequence)
+            let stranger = stranger(&parsed(&ours), &others, Kind::Lock, &never_pending).unwrap();
+            assert_eq!(stranger.name.sequence, 7);
+            stranger.came_first
         };
-        assert_eq!(number(&[6]), None);
-        assert_eq!(number(&[8, 6, 12]), None, "the first of ours is the oldest of all");
-        assert_eq!(number(&[8, 12]), Some(7));
-        assert_eq!(number(&[]), Some(7), "before our node is made");
+        assert!(!number(&[6]));
+        assert!(!number(&[8, 6, 12]), "the first of ours is the oldest of all");
+        assert!(number(&[8, 12]));
+        assert!(number(&[]), "before our node is made");
         // Numbers that carry no order do not say which came first.
-        assert_eq!(number(&[-5]), Some(7));
+        assert!(number(&[-5]));
         let wrapped = ["_c_x-latch--2147483648"];
-        assert!(stranger(&parsed(&[lock(3)]), &wrapped, &never_pending).is_some());
+        let stranger_to = |ours: &[String], others: &[&'static str]| {
+            stranger(&parsed(ours), others, Kind::Lock, &never_pending).map(|seen| seen.came_first)
+        };
+        assert_eq!(stranger_to(&[lock(3)], &wrapped), Some(true));
         let ours = candidate(1);
         let id = name::parse(&ours).map_or("", |name| name.id).to_owned();
         let is_pending = |seen: &str| seen == id;
-        assert_eq!(stranger(&[], &[&ours], &is_pending), None, "it is about to go");
+        assert_eq!(stranger(&[], &[&ours], Kind::Lock, &is_pending), None, "it is about to go");
+    }
+
+    /// kazoo's `Lock` and `WriteLock` have one name, so it is of either kind.
+    #[test]
+    fn each_kind_of_lock_is_a_stranger_to_the_others() {
+        use {Kind::*, Layout::*};
+        let is_stranger = |there: (Layout, Kind), kind| {
+            let child = [child(there.0, there.1, 4)];
+            let (names, others) = contenders(&listed(&child), kind.family());
+            stranger(&names, &others, kind, &never_pending).is_some()
+        };
+        let mutex = [(Curator, Lock), (Kazoo, Lock)];
+        let rwlock = [(Curator, Read), (Curator, Write), (Kazoo, Read), (Kazoo, Write)];
+        for (kind, own, strange) in [
+            (Lock, &[mutex[0], mutex[1], rwlock[3]][..], &[rwlock[0], rwlock[1], rwlock[2]][..]),
+            (Read, &[rwlock[0], rwlock[1], rwlock[2], rwlock[3], mutex[1]], &[mutex[0]]),
+            (Write, &[rwlock[0], rwlock[1], rwlock[2], rwlock[3], mutex[1]], &[mutex[0]]),
+            (Latch, &[(Curator, Latch)], &[mutex[0], mutex[1], rwlock[0], rwlock[3]]),
+        ] {
+            assert!(own.iter().all(|there| !is_stranger(*there, kind)), "{kind:?}");
+            assert!(strange.iter().all(|there| is_stranger(*there, kind)), "{kind:?}");
+            assert_eq!(is_stranger((Curator, Latch), kind), kind != Latch);
+        }
     }
 
     fn child(layout: Layout, kind: Kind, sequence: i64) -> String {

@@ -233,8 +233,9 @@ macro_rules! lock_calls {
             /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
             ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's
             ///   credentials.
-            /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when another process has an
-            ///   election at the path of a mutex or read/write lock: they do not exclude each other.
+            /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when a mutex, a read/write lock
+            ///   or an election finds another of these kinds at its path, of any client, that was
+            ///   there before: they do not exclude each other.
             ///
             /// After an error this call holds nothing. It has no node, or the node is being
             /// deleted, or another thread of this process waits with it.

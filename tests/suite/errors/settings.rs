@@ -67,7 +67,10 @@ fn paths_and_settings_that_cannot_work_print_what_the_page_says() {
     let lock = ZkMutex::new(&session, LOCK).unwrap();
     let with = || ZkMutex::builder(&session, LOCK);
     failures.add(&failed(ZkSemaphore::new(&session, LOCK, 1)), &[]);
-    failures.add(&failed(other_kind(&at)), &[(STRANGER, "NODE")]);
+    let error = failed(other_kind(&at));
+    let said = error.to_string();
+    let owner = said.split("a mutex (").nth(1).and_then(|rest| rest.split("); give").next());
+    failures.add(&error, &[(STRANGER, "NODE"), (owner.unwrap(), "OWNER")]);
     failures.add(&failed(with().layout(Layout::Kazoo).build()), &[]);
     failures.add(&failed(with().acl(Acl::Custom(Vec::new())).build()), &[]);
     failures.add(&failed(with().wait_strategy(WaitStrategy::Parent).build()), &[]);

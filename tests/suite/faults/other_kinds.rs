@@ -1,5 +1,5 @@
-//! A lock and an election at one path, of different processes: the nodes of the other process are
-//! made by hand. The later kind is refused, and the earlier one is not disturbed.
+//! Locks of two kinds at one path, of different processes: the nodes of the other process are made
+//! by hand. The later kind is refused, and the earlier one is not disturbed.
 use crate::support::{
     Raw, Shared,
     contend::{session, spawn_waiting, until_queue},
@@ -46,6 +46,7 @@ fn assert_refused<T>(outcome: Result<T>, node: &str) {
     assert!(matches!(error, Error::InvalidConfig { what: "path", .. }), "{error}");
     let said = error.to_string();
     assert!(said.contains(PATH) && said.contains(name) && said.contains("of its own"), "{said}");
+    assert!(said.contains("(h7:1, session 0x") && said.contains(", for 0 s)"), "{said}");
     assert!(!error.is_transient() && !error.is_contended(), "{error:?}");
 }
 
@@ -62,6 +63,40 @@ fn a_lock_where_an_election_stands_is_refused_and_leaves_nothing() {
     assert_refused(lock.write(), &node);
     drop(lock);
     until_queue(&folder.at, PATH, 1);
+}
+
+fn a_mutex_and_a_read_write_lock_at_one_path_are_refused() {
+    for mark in ["__READ__", "__WRIT__", "__rlock__"] {
+        let mut folder = Folder::new();
+        let node = folder.stands(mark);
+        let session = session(&folder.at);
+        let mutex = ZkMutex::new(&session, PATH).unwrap();
+        assert_refused(mutex.lock(), &node);
+        assert_refused(mutex.try_lock(), &node);
+        drop(mutex);
+        until_queue(&folder.at, PATH, 1);
+    }
+    let mut folder = Folder::new();
+    let node = folder.stands("lock-");
+    let session = session(&folder.at);
+    let lock = ZkRwLock::new(&session, PATH).unwrap();
+    assert_refused(lock.read(), &node);
+    assert_refused(lock.try_read(), &node);
+    assert_refused(lock.write(), &node);
+    until_queue(&folder.at, PATH, 1);
+}
+
+/// kazoo's `Lock` and `WriteLock` have one name: a lock of either kind waits for it.
+fn a_lock_of_kazoos_is_of_either_kind() {
+    let mut folder = Folder::new();
+    folder.stands("__lock__");
+    let session = session(&folder.at);
+    let mutex = ZkMutex::new(&session, PATH).unwrap();
+    assert!(mutex.try_lock().optional().unwrap().is_none());
+    drop(mutex);
+    let lock = ZkRwLock::new(&session, PATH).unwrap();
+    assert!(lock.try_read().optional().unwrap().is_none());
+    assert!(lock.try_write().optional().unwrap().is_none());
 }
 
 fn a_candidate_where_a_lock_stands_is_refused() {
@@ -103,5 +138,7 @@ fn a_lock_is_not_disturbed_by_a_candidate_that_comes_later() {
 scenarios![
     a_lock_where_an_election_stands_is_refused_and_leaves_nothing,
     a_candidate_where_a_lock_stands_is_refused,
+    a_lock_of_kazoos_is_of_either_kind,
+    a_mutex_and_a_read_write_lock_at_one_path_are_refused,
     a_lock_is_not_disturbed_by_a_candidate_that_comes_later,
 ];

@@ -2,13 +2,13 @@
 //!
 //! Locks of different kinds do not wait for each other, and neither do clients that do not know
 //! each other's names. `run` and `elect` ask before they queue, and see the clients of that moment.
-//! A client that comes later is not seen. (If it is zk-mutex, and one of the two is an election,
-//! the library refuses the later one.)
+//! A client that comes later is not seen. (If it is zk-mutex, and the two are mutexes, read/write
+//! locks or elections, the library refuses the later one.)
 
 use zk_mutex::{Layout, ZkSession};
 
 use super::names::{self, Client, Kind, Name};
-use super::queue::{LockKind, Standing};
+use super::queue::{LockKind, Queue, Standing};
 use crate::exit::Failure;
 use crate::zk;
 
@@ -34,14 +34,17 @@ pub fn find(
     let Some(children) = zk::children(session, path)? else { return Ok(None) };
     // Only the nodes that are in the way are read: a queue may be long.
     let is_in_the_way = |child: &&String| match names::parse(child) {
-        Some(name) => {
-            !kind.excludes(of_name(name)) || name.is_kazoos() != (layout == Layout::Kazoo)
-        }
+        Some(name) => !is_of(name, kind) || name.is_kazoos() != (layout == Layout::Kazoo),
         None => true,
     };
     let children: Vec<String> = children.iter().filter(is_in_the_way).cloned().collect();
     let Some(standing) = Standing::of(session, path, &children)? else { return Ok(None) };
-    let other = standing.queues.iter().find(|queue| !kind.excludes(queue.kind));
+    let is_of_kind = |queue: &Queue| {
+        let parts = queue.contenders.iter().map(|one| names::parse(&one.name));
+        let is_either = kind == LockKind::ReadWrite && queue.kind == LockKind::Mutex;
+        queue.kind == kind || is_either && parts.flatten().all(|name| is_of(name, kind))
+    };
+    let other = standing.queues.iter().find(|queue| !is_of_kind(queue));
     if let Some(queue) = other {
         let what = match queue.contenders.first() {
             Some(one) => {
@@ -56,6 +59,7 @@ pub fn find(
         };
         let advice = match queue.kind {
             LockKind::Mutex if kind == LockKind::Election => "use `zk-lock run`",
+            LockKind::Mutex if kind == LockKind::ReadWrite => "leave --read and --write out",
             LockKind::Mutex => "leave --permits out",
             LockKind::ReadWrite => "take it with --read or --write",
             LockKind::Semaphore if queue.contenders.is_empty() => {
@@ -97,12 +101,15 @@ pub fn find(
     }))
 }
 
-fn of_name(name: Name) -> LockKind {
-    match name.kind {
+/// Whether a lock of this kind may have made this node. kazoo's `Lock` and `WriteLock` have one name.
+fn is_of(name: Name, kind: LockKind) -> bool {
+    let own = match name.kind {
         Kind::Mutex => LockKind::Mutex,
         Kind::Read | Kind::Write => LockKind::ReadWrite,
         Kind::Candidate => LockKind::Election,
         Kind::Permit => LockKind::Semaphore,
         Kind::Exclusive => LockKind::Exclusive,
-    }
+    };
+    let is_either = own == LockKind::Mutex && name.is_kazoos();
+    own == kind || is_either && kind == LockKind::ReadWrite
 }

@@ -69,12 +69,6 @@ impl LockKind {
             if matches!(self, LockKind::ReadWrite | LockKind::Exclusive) { " lock" } else { "" };
         format!("{article} {}{noun}", self.name())
     }
-
-    /// Whether locks of the two kinds wait for each other.
-    pub fn excludes(self, other: LockKind) -> bool {
-        let queues = [LockKind::Mutex, LockKind::ReadWrite];
-        self == other || queues.contains(&self) && queues.contains(&other)
-    }
 }
 
 /// All that stands at one path. By mistake there may be locks of several kinds, which do not

@@ -47,9 +47,8 @@ fn clients(places: &[Standing], findings: &mut Findings) {
 fn kinds(places: &[Standing], findings: &mut Findings) {
     let mut texts = Vec::new();
     for standing in places {
-        let is_alone = standing
-            .in_use()
-            .all(|one| standing.in_use().all(|other| one.kind.excludes(other.kind)));
+        let is_alone =
+            standing.in_use().all(|one| standing.in_use().all(|other| one.kind == other.kind));
         if !is_alone {
             let kinds: Vec<String> =
                 standing.in_use().map(|queue| queue.kind.with_article()).collect();
