@@ -105,6 +105,7 @@ impl Recipe {
         match self {
             Recipe::Permit => "-lease-",
             Recipe::Leader => "-latch-",
+            Recipe::Read | Recipe::Write => "-__WRIT__",
             _ => "-lock-",
         }
     }
