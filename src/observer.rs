@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::error::LossReason;
 use zk_session::SessionEvent;
 use zk_session::unstable::{Notice, Observing, contained};
-use zk_session::world::{Instant, Mutex, Receiver, Sender, bounded, thread};
+use zk_session::world::{Instant, Mutex, Receiver, Sender, bounded, holds_no_lock, thread};
 use zk_wire::code::op;
 
 /// How many events may wait for the observers. When there are more, what begins is not reported.
@@ -393,6 +393,7 @@ fn call(observers: &mut Observers, event: &Event) {
 
 /// Makes this call of each observer; `event` is named in the log if it panics.
 fn each(observers: &mut Observers, event: &dyn Debug, call: impl Fn(&mut dyn Observer)) {
+    debug_assert!(holds_no_lock(), "an observer would run under a lock");
     for (observer, has_panicked) in observers {
         let called = contained(|| call(observer.as_mut()));
         if called.is_none() && !std::mem::replace(has_panicked, true) {

@@ -23,10 +23,11 @@ mod watches;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, ZooKeeper};
 
 use crate::error::{Cause, Error, Result};
@@ -34,7 +35,9 @@ use crate::session::ZkSession;
 use machine::ClientMachine;
 use thread::Loopback;
 use zk_session::unstable::{Generation, Limit, PerProcess, RawNews, Retry, contained};
-use zk_session::world::{Instant, LazyLock, spawn_own};
+use zk_session::world::{
+    Instant, LazyLock, Mutex, Receiver, RecvTimeoutError, Sender, bounded, holds_no_lock, spawn_own,
+};
 use zk_wire::code::err;
 
 /// Submits a request to the session: the number of its answer, the operation, and the body without
@@ -146,7 +149,7 @@ impl ZkSession {
                 }
             };
             let end = ClientEnd::of(core.number(), &generation);
-            return match end.client(core.chroot(), Box::new(submit)) {
+            return match end.client(core.chroot(), Box::new(submit), core.operation_timeout()) {
                 // The session was lost just now. The next session gets a client.
                 Err(e) if e.kind() == ErrorKind::NotConnected => {
                     core.failed(&retry);
@@ -174,14 +177,16 @@ type Ends = BTreeMap<(u64, u64), Weak<ClientEnd>>;
 struct ClientEnd {
     /// The number of the generation, for the thread's name.
     number: u64,
-    /// Held while a client is started, so that two callers get the same.
-    starting: Mutex<()>,
     state: Mutex<ClientState>,
 }
 
 #[derive(Default)]
 struct ClientState {
     running: Option<RunningClient>,
+    /// While a thread starts a client: disconnected when it has ended that. Others wait, so that
+    /// they get the same client. No lock is held meanwhile: the crate calls the application's
+    /// logger.
+    starting: Option<Receiver<Infallible>>,
     /// How many clients were started.
     started: u64,
     /// The error code for all requests, once the session is over.
@@ -203,7 +208,7 @@ impl ClientEnd {
             return end;
         }
         ends.retain(|_, end| end.strong_count() > 0);
-        let end = Arc::new(ClientEnd { number, starting: Mutex::new(()), state: Mutex::default() });
+        let end = Arc::new(ClientEnd { number, state: Mutex::default() });
         ends.insert((session, number), Arc::downgrade(&end));
         let listening = end.clone();
         generation.listen(Arc::new(move |news| listening.hear(news)));
@@ -211,18 +216,31 @@ impl ClientEnd {
     }
 
     /// The client that is open, or a new one, whose requests go to `submit`. `chroot` is empty, or
-    /// a path without a slash at its end; it is the same in each call.
+    /// a path without a slash at its end; it is the same in each call. `longest`: how long to wait
+    /// for another thread that starts the client.
     ///
     /// # Errors
     ///
-    /// `NotConnected` if the session is over; otherwise the operating system gave no socket or no
-    /// thread.
-    fn client(&self, chroot: &str, submit: Submit) -> io::Result<Arc<ZooKeeper>> {
-        let _one_at_a_time = self.starting.lock();
-        let first = {
+    /// `NotConnected` if the session is over, `TimedOut` if another thread starts the client for
+    /// too long; otherwise the operating system gave no socket or no thread.
+    fn client(
+        &self,
+        chroot: &str,
+        submit: Submit,
+        longest: Duration,
+    ) -> io::Result<Arc<ZooKeeper>> {
+        let (first, _starting) = loop {
             let mut state = self.state.lock();
             if state.ended.is_some() {
-                return Err(io::ErrorKind::NotConnected.into());
+                return Err(ErrorKind::NotConnected.into());
+            }
+            if let Some(starting) = state.starting.clone() {
+                drop(state);
+                if let Err(RecvTimeoutError::Timeout) = starting.recv_timeout(longest) {
+                    let why = "another thread has not started it yet";
+                    return Err(io::Error::new(ErrorKind::TimedOut, why));
+                }
+                continue;
             }
             let open = state
                 .running
@@ -233,7 +251,9 @@ impl ClientEnd {
             }
             // The answers to an earlier client must not be taken for answers to this one.
             state.started += 1;
-            state.started << 32
+            let (ends, starting) = bounded(0);
+            state.starting = Some(starting);
+            break (state.started << 32, Starting { end: self, _ends: ends });
         };
         let (loopback, address, secret) =
             Loopback::start(self.number, ClientMachine::new(chroot.to_owned(), first), submit)?;
@@ -242,6 +262,7 @@ impl ClientEnd {
             Some(RunningClient { client: Weak::new(), loopback: loopback.clone() });
         // The client panics if the operating system refuses a socket or an epoll instance.
         let connect_string = format!("{address}{chroot}");
+        debug_assert!(holds_no_lock());
         let client = match contained(|| ZooKeeper::connect(&connect_string, secret, no_watcher)) {
             Some(Ok(client)) => Arc::new(client),
             Some(Err(e)) => return Err(loopback.give_up(&e.to_string())),
@@ -295,6 +316,18 @@ impl Drop for ClientEnd {
     /// The session can answer no more, so the client's requests end.
     fn drop(&mut self) {
         self.ended(err::SESSION_EXPIRED);
+    }
+}
+
+/// Its drop says that this thread starts no client any more.
+struct Starting<'a> {
+    end: &'a ClientEnd,
+    _ends: Sender<Infallible>,
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        self.end.state.lock().starting = None;
     }
 }
 

@@ -10,13 +10,12 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
-use parking_lot::Mutex;
 
 use super::Submit;
 use super::accept::Accept;
 use super::machine::{ClientMachine, Submission};
 use zk_session::unstable::{read_some, write_some};
-use zk_session::world::spawn_own;
+use zk_session::world::{Mutex, spawn_own};
 use zk_wire::record::ConnectReply;
 
 const WAKER: Token = Token(0);

@@ -25,7 +25,9 @@ use log::Record;
 use crate::clock::BootTime;
 use crate::process::PerProcess;
 use crate::signal::Signal;
-use crate::world::{LazyLock, Mutex, Receiver, Sender, bounded, is_own_thread, spawn_own};
+use crate::world::{
+    LazyLock, Mutex, Receiver, Sender, bounded, holds_no_lock, is_own_thread, spawn_own,
+};
 
 /// How many lines may wait for the logger. Only warnings and errors use the second half.
 const ROOM: usize = 2_048;
@@ -75,6 +77,12 @@ pub(crate) fn wait_until_logged(limit: Duration) {
     LINES.get().wait_until_logged(limit);
 }
 
+/// The logger may be called on this thread now. In tests each line asks this, whatever its level.
+#[inline]
+pub fn may_log_here() {
+    debug_assert!(is_own_thread() || holds_no_lock(), "the logger would run under a lock");
+}
+
 /// Gives a line to the application's logger.
 fn give(level: Level, (module, file, line): &'static Place, text: fmt::Arguments<'_>) {
     let mut record = Record::builder();
@@ -92,7 +100,14 @@ pub fn is_enabled(level: Level) -> bool {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! log_contained {
-    ($how:ident, $level:ident, $($arg:tt)+) => {
+    (log, $level:ident, $($arg:tt)+) => {{
+        $crate::logging::may_log_here();
+        $crate::log_contained!(as log, $level, $($arg)+)
+    }};
+    (queue, $level:ident, $($arg:tt)+) => {
+        $crate::log_contained!(as queue, $level, $($arg)+)
+    };
+    (as $how:ident, $level:ident, $($arg:tt)+) => {
         if $crate::logging::is_enabled($crate::logging::Level::$level) {
             $crate::logging::contained(|| {
                 $crate::logging::$how(
@@ -150,6 +165,7 @@ impl Line {
     fn give(self) {
         let Line { level, place, text, at } = self;
         let late = BootTime::now().since(at);
+        debug_assert!(holds_no_lock());
         contained(|| {
             if late < LATE {
                 give(level, place, format_args!("{text}"));

@@ -9,10 +9,20 @@
 //! standard library's hash maps have a random order of iteration. `Arc` is the same in both. The
 //! modules `client` and `tls` are not part of the simulation.
 
+#[cfg(all(debug_assertions, any(test, feature = "test"), not(zk_sim)))]
+mod counted;
 #[cfg(not(zk_sim))]
 pub use self::real::*;
 #[cfg(zk_sim)]
 pub use zk_sim_runtime::library::*;
+
+/// Whether the calling thread holds no lock of the library. Foreign code (the application's logger,
+/// an observer, a callback) must run under none: it may block, and would hold up other threads.
+/// Only test builds count the locks.
+#[cfg(not(all(debug_assertions, any(test, feature = "test"), not(zk_sim))))]
+pub fn holds_no_lock() -> bool {
+    true
+}
 
 #[cfg(not(zk_sim))]
 #[allow(unused_imports)] // one list for all features and platforms
@@ -27,12 +37,15 @@ mod real {
     pub use std::thread;
     pub use std::time::Instant;
 
+    #[cfg(all(debug_assertions, any(test, feature = "test")))]
+    pub use super::counted::{Mutex, holds_no_lock};
     pub use crossbeam_channel::{
         Receiver, RecvTimeoutError, Select, Sender, TrySendError, bounded, never, unbounded,
     };
     pub use forkguard::Guard as ForkGuard;
     pub use mio::net::TcpStream;
     pub use mio::{Events, Interest, Poll, Registry, Token, Waker};
+    #[cfg(not(all(debug_assertions, any(test, feature = "test"))))]
     pub use parking_lot::Mutex;
 
     /// The time since the start of a clock that goes on while the host sleeps.

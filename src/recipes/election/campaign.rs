@@ -21,7 +21,7 @@ use crate::queue::{Callbacks, HeldNode, Queue, Request, rule};
 use crate::recipes::calls::InQueue;
 use zk_session::CancelToken;
 use zk_session::unstable::{CallError, Core, Ended, Limit, Process, Retry};
-use zk_session::world::{HashSet, Instant, Mutex, never};
+use zk_session::world::{HashSet, Instant, Mutex, holds_no_lock, never};
 
 /// The first pause between two checks of a node whose create may still be on its way; each further
 /// pause is twice as long.
@@ -127,9 +127,11 @@ impl Campaign {
         let id_of = |name: &str| name::parse(name).map_or("", |name| name.id).to_owned();
         let mut names = listed.children.names();
         names.retain(|name| !listed.pending.contains(&id_of(name)));
+        // If the numbers carry no order, all candidates are chosen, and any other may be ahead. This
+        // may log, so it comes before the lock.
+        let ahead = queue.choose(&names, rule::keep_holders);
         let ours = created_nodes.0.lock();
-        // If the numbers carry no order, all candidates are chosen, and any other may be ahead.
-        queue.choose(&names, rule::keep_holders).iter().any(|name| !ours.contains(&id_of(name)))
+        ahead.iter().any(|name| !ours.contains(&id_of(name)))
     }
 
     /// Makes a held node a term. `None`: the node is lost.
@@ -175,6 +177,7 @@ impl Campaign {
             if !leadership.is_held() {
                 continue;
             }
+            debug_assert!(holds_no_lock());
             if let ControlFlow::Break(value) = lead(&leadership) {
                 return Ok(value);
             }

@@ -5,7 +5,7 @@ use crate::support::{
     Proxy, Raw, Shared, at_best,
     contend::{proxied, session},
     logged::{self, logged},
-    scenarios,
+    raw, scenarios,
     scene::{
         SOON, config, full_path, session_of, until_empty, until_event, until_renewed, until_state,
     },
@@ -19,7 +19,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, Held, LossReason, Observer, OptionalExt, SessionEvent, SessionState, ZkMutex, ZkSession,
+    Error, Held, LossReason, Observer, OptionalExt, SessionEvent, SessionState, ZkElection,
+    ZkMutex, ZkSession,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -65,6 +66,30 @@ fn lost_is_told_at_the_end_of_the_lease_though_the_logger_blocks() {
     proxy.black_hole(false);
     drop(guard);
     until_empty(&at, LOCK);
+}
+
+/// The logger blocks in one thread's call of a candidate. Another thread's `leave` waits for nobody.
+fn a_candidate_leaves_though_the_logger_blocks_in_another_call() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let join = |session| ZkElection::new(session, "/elections/billing").unwrap().join().unwrap();
+    let leader = join(&theirs);
+    leader.wait_leader_timeout(SOON).unwrap();
+    let candidate = join(&ours);
+    let told = candidate.wait_leader_timeout(Duration::ZERO);
+    assert!(told.is_err_and(|e| e.is_contended()), "it waits behind the leader");
+    let other = full_path(&at, "/elections/billing/notes");
+    Raw::connect(&at).unwrap().create(&other, b"", raw::PERSISTENT).unwrap();
+    let logger = logged::hold("are no contenders");
+    thread::scope(|scope| {
+        let asks = scope.spawn(|| candidate.wait_leader_timeout(SOON).map(drop));
+        assert!(logger.wait(SOON), "the other node is logged");
+        let begun = Instant::now();
+        candidate.leave().unwrap();
+        assert!(at_best(begun) < SLACK, "{:?}", begun.elapsed());
+        drop(logger);
+        assert!(matches!(asks.join().unwrap(), Err(Error::Cancelled { .. })));
+    });
 }
 
 /// Several locks are lost together. The logger blocks at the line of the first one: no thread that
@@ -232,6 +257,7 @@ fn observer_that_blocks_delays_no_loss_no_call_no_close_and_no_other_sessions_ob
 
 scenarios![
     lost_is_told_at_the_end_of_the_lease_though_the_logger_blocks,
+    a_candidate_leaves_though_the_logger_blocks_in_another_call,
     every_loss_is_told_though_the_logger_blocks_at_the_first,
     calls_and_the_close_end_in_time_though_the_logger_blocks,
     the_last_lines_are_logged_before_the_close_returns,
