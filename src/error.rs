@@ -31,7 +31,7 @@ pub enum Error {
     /// A setting cannot work, or another user of the same lock has set it otherwise.
     InvalidConfig {
         /// The name of the builder's method (`max_hold`) or of the argument (`permits`), or
-        /// `connect string`.
+        /// `connect string`, or `chroot`.
         what: &'static str,
         /// What is wrong with it.
         reason: String,

@@ -83,8 +83,8 @@ impl ZkSession {
     /// # Errors
     ///
     /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) for a setting that cannot work; this
-    /// comes at once, and no server is dialled. (Only whether a [required
-    /// chroot](Config::require_chroot) exists is asked of a server.)
+    /// comes at once, and no server is dialled. (Only whether the chroot of the connect string
+    /// [exists](Config::create_chroot) is asked of a server.)
     /// [`Error::Connect`](crate::Error::Connect) when no server gave a session within the connect
     /// timeout; it names each host with the reason. [`Error::Auth`](crate::Error::Auth) when all
     /// servers refuse the login.
@@ -223,7 +223,8 @@ impl SessionBuilder {
     ///
     /// The connect timeout does not end this: the session tries until it is closed. If all servers
     /// refuse the login, calls give [`Error::Auth`](crate::Error::Auth), as when that happens
-    /// later. If a [required chroot](Config::require_chroot) does not exist, calls give
+    /// later. If the chroot of the connect string does not exist, and the session is not to [make
+    /// it](Config::create_chroot), calls give
     /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) until it does.
     ///
     /// ```no_run

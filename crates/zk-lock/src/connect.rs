@@ -121,7 +121,7 @@ pub fn has_identity(common: &Common) -> bool {
 
 /// A session for a command that reads nodes, and holds no lock.
 pub fn session(common: &Common) -> Result<ZkSession, Failure> {
-    let config = config(common, Duration::from_secs(10))?.require_chroot();
+    let config = config(common, Duration::from_secs(10))?;
     Ok(ZkSession::connect(config)?)
 }
 

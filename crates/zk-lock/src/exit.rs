@@ -96,7 +96,7 @@ impl From<Error> for Failure {
                 "the semaphore {path} has {theirs} permits, and --of says {ours}: leave --of out \
                  to go by the number that stands there"
             ),
-            Error::InvalidConfig { what: "require_chroot", .. } => {
+            Error::InvalidConfig { what: "chroot", .. } => {
                 "the chroot of the connect string does not exist: correct --connect (or \
                  ZK_CONNECT), or make the chroot with `zk-lock run --create-chroot`"
                     .to_owned()

@@ -39,7 +39,7 @@ pub struct Config {
     pub(crate) server_tick: Option<Duration>,
     pub(crate) leader_serves: bool,
     pub(crate) after_data_loss: Option<Duration>,
-    pub(crate) require_chroot: bool,
+    pub(crate) create_chroot: bool,
 }
 
 impl Config {
@@ -60,7 +60,7 @@ impl Config {
             server_tick: None,
             leader_serves: true,
             after_data_loss: None,
-            require_chroot: false,
+            create_chroot: false,
         }
     }
 
@@ -209,13 +209,16 @@ impl Config {
         self
     }
 
-    /// The chroot of the connect string must exist: if it does not, `connect` ends with an error,
-    /// and so does a call if the chroot is deleted later. By default the first node that is
-    /// held makes it, and the log says so at level `info`. A chroot that does not exist is often a
-    /// mistake: the connect string is mistyped, or names another ensemble. Then no other process
-    /// uses the same nodes. Without a chroot in the connect string this changes nothing.
-    pub fn require_chroot(mut self) -> Self {
-        self.require_chroot = true;
+    /// Makes the chroot of the connect string if it does not exist: the first node that is held
+    /// makes it, and the log says so at level `info`. Without a chroot in the connect string this
+    /// changes nothing.
+    ///
+    /// By default the chroot must exist: if it does not, `connect` ends with
+    /// [`Error::InvalidConfig`], and so does a call if the chroot is deleted later. A chroot that
+    /// does not exist is often a mistake: the connect string is mistyped, or names another ensemble.
+    /// If it was made then, no other process would use the same nodes.
+    pub fn create_chroot(mut self) -> Self {
+        self.create_chroot = true;
         self
     }
 
@@ -296,7 +299,7 @@ impl fmt::Debug for Config {
             .field("server_tick", &self.server_tick)
             .field("leader_serves", &self.leader_serves)
             .field("after_data_loss", &self.after_data_loss)
-            .field("require_chroot", &self.require_chroot)
+            .field("create_chroot", &self.create_chroot)
             .finish()
     }
 }

@@ -27,7 +27,7 @@ use crate::clock::BootTime;
 use crate::error::{CLOSE, Cause, Error, HostFailure, Hosts, LossReason, Result};
 use crate::limit::{Ended, Limit, Overlong};
 use crate::logging::{self, contained};
-use crate::machine::{MachineConfig, codec, noop};
+use crate::machine::{MachineConfig, noop};
 use crate::process::Process;
 use crate::signal::Signal;
 use crate::world::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -131,7 +131,7 @@ impl Core {
         let (supervisor, inbox) = unbounded();
         let (alive, threads) = bounded(0);
         let (tell, observer) = observing.map(|of| (Arc::new(of.tell), of.run)).unzip();
-        let requires_chroot = config.require_chroot && !ensemble.chroot.is_empty();
+        let may_use_chroot = config.create_chroot || ensemble.chroot.is_empty();
         let config = Config { sasl: config.sasl.as_ref().map(Sasl::for_a_session), ..config };
         let core = Arc::new(Core {
             process,
@@ -140,7 +140,7 @@ impl Core {
             ensemble,
             config,
             parents: Arc::default(),
-            may_use_chroot: AtomicBool::new(!requires_chroot),
+            may_use_chroot: AtomicBool::new(may_use_chroot),
             state: Mutex::new(CoreState {
                 state: SessionState::Connecting,
                 current: None,
@@ -376,12 +376,10 @@ impl Core {
             }
             Ok(false) => {
                 let reason = format!(
-                    "the chroot {chroot:?} of the connect string does not exist; correct the connect string, or make the node"
+                    "{chroot:?} of the connect string does not exist; correct the connect string, make the node, or let the session make it with Config::create_chroot()"
                 );
-                Err(Error::InvalidConfig { what: "require_chroot", reason })
+                Err(Error::InvalidConfig { what: "chroot", reason })
             }
-            // Since 3.9 servers demand the right to read for this question.
-            Err(e @ CallError::NoAuth(_)) => Err(codec::error(op, chroot.to_owned(), e)),
             Err(CallError::Cancelled) => Err(Error::Cancelled { path: path.into() }),
             Err(CallError::Deadline) => {
                 Err(Error::Unavailable { op, path: path.into(), cause: Cause::Deadline })
@@ -659,7 +657,7 @@ impl Core {
         };
         let (supervisor, woken) = (self.supervisor.clone(), self.supervisor.clone());
         let of_core = OfCore {
-            chroot: Chroot { path: self.chroot().into(), is_required: config.require_chroot },
+            chroot: Chroot { path: self.chroot().into(), is_required: !config.create_chroot },
             parents: self.parents.clone(),
             tell: self.tell.clone(),
             report: Box::new(move |event| {

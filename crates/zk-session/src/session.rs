@@ -79,8 +79,8 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::InvalidConfig`] for a setting that cannot work; this comes at once, and no server
-    /// is dialled. (Only whether a [required chroot](Config::require_chroot) exists is asked of a
-    /// server.) [`Error::Connect`] when no server gave a session within
+    /// is dialled. (Only whether the chroot of the connect string [exists](Config::create_chroot) is
+    /// asked of a server.) [`Error::Connect`] when no server gave a session within
     /// [`Config::connect_timeout`]; it names each host with the reason. [`Error::Auth`] when all
     /// servers refuse the login.
     pub fn connect(config: impl Into<Config>) -> Result<Self> {
@@ -97,9 +97,9 @@ impl Session {
     /// * The log says after 10 s what each host answers.
     ///
     /// The connect timeout does not end this: the session tries until it is closed. If all
-    /// servers refuse the login, calls give [`Error::Auth`], as when that happens later. If a
-    /// [required chroot](Config::require_chroot) does not exist, calls give
-    /// [`Error::InvalidConfig`] until it does.
+    /// servers refuse the login, calls give [`Error::Auth`], as when that happens later. If the
+    /// chroot of the connect string does not exist, and the session is not to
+    /// [make it](Config::create_chroot), calls give [`Error::InvalidConfig`] until it does.
     ///
     /// ```no_run
     /// # fn main() -> zk_session::Result<()> {

@@ -4,7 +4,7 @@ use crate::support::{
     contend::{Over, Section, session, spawn_waiting, stat},
     raw::{self, EPHEMERAL, PERSISTENT},
     scenarios,
-    scene::{SOON, full_path, queue, session_of, until_empty},
+    scene::{SOON, full_path, queue, session_of, session_that_makes_its_chroot, until_empty},
     until,
 };
 use crossbeam_channel::bounded;
@@ -177,7 +177,7 @@ fn released_nodes_of_this_process_never_keep_it_out() {
 fn node_names_its_owner_and_missing_parents_are_made() {
     let bare = Shared::chroot();
     for at in [bare.clone(), format!("{bare}/not/there/yet")] {
-        let session = session(&at);
+        let session = session_that_makes_its_chroot(&at);
         let lock = ZkExclusiveLock::builder(&session, LOCK).data("billing").build().unwrap();
         assert_eq!(lock.holders().unwrap(), [], "the folder does not exist");
         let guard = lock.lock().unwrap();

@@ -370,8 +370,8 @@ fn one_order_through_different_chroots() {
     let (server, chroot) = at.split_once('/').unwrap();
     // By the paths as given, "/t-.." comes before "/x", and the two would take them in opposite
     // orders.
-    let (below, above) = (session(&format!("{at}/locks")), session(server));
     Raw::connect(&at).unwrap().mkdirs(&full_path(&at, "/locks")).unwrap();
+    let (below, above) = (session(&format!("{at}/locks")), session(server));
     let path = |path: &str| format!("/{chroot}{path}");
     let mixed = |first: &ZkSession, one: &str, second: &ZkSession, other: &str| {
         let (one, other) =

@@ -3,7 +3,7 @@ use crate::support::{
     Proxy, Raw, Server, Shared,
     contend::{Section, session, spawn_waiting, stat, until_queue},
     raw, scenarios,
-    scene::{SOON, full_path, name, queue, until_empty},
+    scene::{SOON, full_path, name, queue, session_that_makes_its_chroot, until_empty},
     until,
 };
 use crossbeam_channel::bounded;
@@ -132,7 +132,7 @@ fn persistent_acls_on_node_and_parents() {
 fn works_under_a_chroot() {
     let bare = Shared::chroot();
     for at in [bare.clone(), format!("{bare}/not/there/yet")] {
-        let mutex = ZkMutex::new(&session(&at), LOCK).unwrap();
+        let mutex = ZkMutex::new(&session_that_makes_its_chroot(&at), LOCK).unwrap();
         let guard = mutex.lock().unwrap();
         assert!(
             guard.path().starts_with(&format!("{LOCK}/_c_")),

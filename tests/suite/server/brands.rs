@@ -28,6 +28,16 @@ fn start(brand: Brand) -> (TestServer, String) {
 
 // ---- each recipe ----
 
+/// This version answers the question whether a node exists only to clients that may read the node.
+fn a_chroot_that_the_session_may_not_read_exists_on_39() {
+    let (_server, at) = start(Brand::ZooKeeper39);
+    let mut raw = raw(&at);
+    raw.mkdirs("/app").unwrap();
+    raw.set_acl("/app", 31 & !1).unwrap(); // no READ
+    let ours = session(&format!("{at}/app"));
+    ZkMutex::new(&ours, "/locks/orders").unwrap().lock().unwrap().unlock().unwrap();
+}
+
 /// The holders of two sessions and four threads exclude each other, and nothing is left.
 fn on(brand: Brand, recipe: Recipe) {
     let (_server, at) = start(brand);
@@ -290,6 +300,7 @@ pub fn tests() -> Vec<Test> {
     ];
     let mut all = over_recipes(module_path!(), On::Only(Variant::Embedded), rows);
     all.extend(scenarios![@list
+        a_chroot_that_the_session_may_not_read_exists_on_39 on embedded,
         a_container_whose_connection_is_lost_twice_is_made_persistent_and_goes_when_empty on embedded,
         parents_on_a_keeper_stay_while_somebody_uses_them on embedded,
         a_node_that_somebody_else_made_is_not_deleted on embedded,

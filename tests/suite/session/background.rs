@@ -118,18 +118,17 @@ fn refused_credentials_are_an_error_of_each_call() {
     assert!(matches!(said, Err(Error::Auth { op: "lock", .. })), "{said:?}");
 }
 
-fn required_chroot_is_asked_for_by_the_first_call() {
+fn chroot_is_asked_for_by_the_first_call() {
     let at = Shared::chroot();
-    let session = ZkSession::builder(background(&format!("{at}/missing")).require_chroot())
-        .connect_in_background()
-        .unwrap();
+    let session =
+        ZkSession::builder(background(&format!("{at}/missing"))).connect_in_background().unwrap();
     until_state(&session, SessionState::Connected);
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     for said in
         [mutex.lock().map(drop), mutex.try_lock().optional().map(drop), mutex.holders().map(drop)]
     {
         match said {
-            Err(Error::InvalidConfig { what: "require_chroot", reason }) => {
+            Err(Error::InvalidConfig { what: "chroot", reason }) => {
                 assert!(reason.contains("/missing"), "{reason}");
             }
             other => panic!("{other:?}"),
@@ -156,7 +155,7 @@ fn sessions_that_are_closed_as_soon_as_they_are_made_leave_nothing() {
 scenarios![
     calls_give_up_by_the_policy_if_no_server_comes on none,
     refused_credentials_are_an_error_of_each_call,
-    required_chroot_is_asked_for_by_the_first_call,
+    chroot_is_asked_for_by_the_first_call,
     service_that_starts_before_its_server_gets_the_lock_when_the_server_runs,
     session_ends_in_time_before_there_was_any_server,
     sessions_that_are_closed_as_soon_as_they_are_made_leave_nothing on embedded,

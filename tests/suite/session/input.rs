@@ -486,24 +486,25 @@ fn creator_all_without_credentials_is_refused_when_the_lock_is_built() {
     assert_eq!(queue(&address, "/safe/lock"), Vec::<String>::new());
 }
 
-fn chroot_that_is_required_is_not_made() {
+fn chroot_is_made_only_where_the_session_says_so() {
     let address = Shared::chroot();
     let below = format!("{address}/deeper/still");
-    let required = || Config::new(&below).connect_timeout(SOON).require_chroot();
-    match ZkSession::connect(required()) {
-        Err(Error::InvalidConfig { what: "require_chroot", reason }) => {
+    let config = || Config::new(&below).connect_timeout(SOON);
+    match ZkSession::connect(config()) {
+        Err(Error::InvalidConfig { what: "chroot", reason }) => {
             assert!(reason.contains("/deeper/still"), "{reason}");
+            assert!(reason.contains("Config::create_chroot()"), "{reason}");
         }
         other => panic!("{other:?}"),
     }
     let mut raw = Raw::connect(&address).unwrap();
     assert!(raw.exists(&full_path(&address, "/deeper")).unwrap().is_none());
-    // By default the first lock makes it, which is said.
-    let ours = session(&below);
+    // The first lock makes it, which is said.
+    let ours = ZkSession::connect(config().create_chroot()).unwrap();
     ZkMutex::new(&ours, "/lock").unwrap().lock().unwrap().unlock().unwrap();
     let told = logged(Level::Info, "the chroot did not exist and was made");
     assert!(told.len() == 1 && told[0].contains("/deeper/still"), "{told:?}");
-    let theirs = ZkSession::connect(required()).unwrap();
+    let theirs = ZkSession::connect(config()).unwrap();
     let mutex = ZkMutex::new(&theirs, "/lock").unwrap();
     mutex.lock().unwrap().unlock().unwrap();
     // An administrator deletes it.
@@ -536,5 +537,5 @@ scenarios![
     wrong_password_on_a_creator_all_lock_is_no_auth_naming_the_path,
     no_permission_on_the_parent_is_no_auth_naming_the_path,
     creator_all_without_credentials_is_refused_when_the_lock_is_built,
-    chroot_that_is_required_is_not_made,
+    chroot_is_made_only_where_the_session_says_so,
 ];

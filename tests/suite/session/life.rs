@@ -9,8 +9,8 @@ use crate::support::{
     raw::{self, SESSION_EXPIRED},
     scenarios,
     scene::{
-        CLOSE_SPARE, SOON, expire, full_path, next, queue, session_of, until_empty, until_event,
-        until_state,
+        CLOSE_SPARE, SOON, expire, full_path, next, queue, session_of,
+        session_that_makes_its_chroot, until_empty, until_event, until_state,
     },
     until,
 };
@@ -158,7 +158,7 @@ fn moves_to_another_host_when_one_fails() {
 
 fn works_below_a_chroot_that_it_makes() {
     let address = format!("{}/deep/down", Shared::chroot());
-    let session = session(&address);
+    let session = session_that_makes_its_chroot(&address);
     let mutex = ZkMutex::new(&session, "/locks/orders").unwrap();
     let guard = mutex.lock().unwrap();
     assert!(

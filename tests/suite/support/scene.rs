@@ -54,6 +54,16 @@ pub fn session_of(connect_string: &str, timeout: Duration) -> ZkSession {
     }
 }
 
+/// A session that makes its chroot, where there is none.
+pub fn session_that_makes_its_chroot(connect_string: &str) -> ZkSession {
+    let config = config(connect_string).connect_timeout(SOON).create_chroot();
+    let session = ZkSession::connect(config).unwrap();
+    if brand::current() == Brand::Keeper {
+        ask_for_containers(&session);
+    }
+    session
+}
+
 /// A Keeper hangs up when a session's first lock asks for containers, twice, and each time the
 /// session is lost. That has scenarios of its own (`server/brands.rs`); all others begin after it,
 /// and after the answer to the delete, which a scenario could take for one that it waits for.

@@ -28,7 +28,7 @@ pub fn export(common: &Common, args: &ExportArgs, output: &Output) -> Result<u8,
     let failed = |e| Failure::system(format!("cannot listen on {}: {e}", args.listen));
     let listener = TcpListener::bind(&args.listen).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let config = connect::config(common, Duration::from_secs(10))?.require_chroot();
+    let config = connect::config(common, Duration::from_secs(10))?;
     // It serves from the start, and says that ZooKeeper does not answer, if that is so.
     let connect = || Ok(ZkSession::builder(config).connect_in_background()?);
     let follow = Follow::start(connect, None, output)?;

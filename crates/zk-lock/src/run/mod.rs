@@ -187,8 +187,8 @@ pub fn connect(
     let mut common = common.clone();
     common.connect_timeout = wait.bound(common.connect_timeout);
     let mut config = connect::config(&common, child.session)?;
-    if !child.create_chroot {
-        config = config.require_chroot();
+    if child.create_chroot {
+        config = config.create_chroot();
     }
     // It has a limit of its own, and then says what each host answers.
     let session = in_time(None, signals, move || Ok(ZkSession::connect(config)?))?;
