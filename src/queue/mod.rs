@@ -23,7 +23,7 @@ pub(crate) use self::attempt::{ContenderNode, Place};
 pub(crate) use self::held_node::{EndBy, HeldNode, HoldBounds, NewNode, OnLoss, Release};
 use self::name::{Family, Kind, Layout, Name};
 pub(crate) use self::request::{
-    Callbacks, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, end_of_time, query,
+    Callbacks, Question, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, end_of_time, query,
 };
 use self::revoke_signal::REVOKE_MESSAGE;
 pub use self::revoke_signal::RevokeSignal;
@@ -310,14 +310,14 @@ impl Queue {
     }
 
     /// All contenders in the queue, in order.
-    pub(crate) fn contenders(&self, core: &Core) -> Result<Vec<Contender>> {
-        self.list("contenders", core, |_| ())
+    pub(crate) fn contenders(&self, core: &Core, of: &Question<'_>) -> Result<Vec<Contender>> {
+        self.list("contenders", core, of, |_| ())
     }
 
     /// The contenders in the queue that hold the lock: the first, and if that one reads, all that
     /// read before the first that wants to write.
-    pub(crate) fn holders(&self, core: &Core) -> Result<Vec<Contender>> {
-        self.list("holders", core, rule::keep_holders)
+    pub(crate) fn holders(&self, core: &Core, of: &Question<'_>) -> Result<Vec<Contender>> {
+        self.list("holders", core, of, rule::keep_holders)
     }
 
     /// The contenders in the queue, as they are at one moment, in order; `keep` drops those that
@@ -328,9 +328,10 @@ impl Queue {
         core: &Core,
         keep: fn(&mut Vec<Name<'_>>),
     ) -> Result<Vec<Contender>> {
+        of: &Question<'_>,
         let choose = |children: &[&str]| self.choose(children, keep);
         let folder = Folder { dir: &self.dir, choose: &choose };
-        let nodes = snapshot(op, core, &self.dir, &[folder])?.pop().unwrap_or_default();
+        let nodes = snapshot(op, core, &self.dir, of, &[folder])?.pop().unwrap_or_default();
         Ok(self.ordered(core, nodes, keep))
     }
 

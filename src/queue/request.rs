@@ -40,6 +40,32 @@ pub(crate) enum Mode {
     Wait,
 }
 
+impl Mode {
+    /// A call that only tries does not wait for a connection. It ends at once, with what this
+    /// process knows, as any call does whose time is over.
+    pub(crate) fn limit<'a>(self, limit: Limit<'a>, core: &Core) -> Limit<'a> {
+        let is_down = self == Mode::Try && core.state() != SessionState::Connected;
+        if is_down { limit.or_after(Duration::ZERO) } else { limit }
+    }
+
+    /// The error for a call that found somebody else ahead until its end.
+    pub(crate) fn missed(self, path: String) -> Error {
+        match self {
+            Mode::Try => Error::WouldBlock { path },
+            Mode::Wait | Mode::Pass => Error::TimedOut { path },
+        }
+    }
+}
+
+/// How long a question to the servers may take.
+pub(crate) struct Question<'a> {
+    /// For the connection, and for requests that are sent again.
+    pub(crate) whole: Limit<'a>,
+    /// For each request. A call that asks once has none: each answer is due within T/6, and many
+    /// answers may be needed.
+    pub(crate) request: Limit<'a>,
+}
+
 /// One call of the program for a lock, as all its steps see it: the wait in this process, and the
 /// requests for this lock or for each member of a multi-lock.
 pub(crate) struct Call {

@@ -11,7 +11,7 @@
 //! owner to let go. All else that is read never changes.
 
 use crate::error::Result;
-use crate::queue::request::query;
+use crate::queue::request::{Question, query};
 use std::result::Result as StdResult;
 use zk_session::unstable::{CallError, Core, Generation, Limit, Node, Operation, Reply};
 use zk_session::world::HashMap;
@@ -37,23 +37,21 @@ pub(crate) type Children = Vec<(String, Node)>;
 /// Reads the folders as they are at one moment after the call. A folder that does not exist has no
 /// children. `path` is the lock's full path.
 ///
-/// Where contenders come and go faster than they can be read, this fails when T/6 has passed.
+/// Where contenders come and go faster than they can be read, this fails when the time is over.
 pub(crate) fn snapshot(
     op: &'static str,
     core: &Core,
     path: &str,
+    of: &Question<'_>,
     folders: &[Folder<'_>],
 ) -> Result<Vec<Children>> {
-    // This limit is for the connection, and for listings that are made again. Each request has a
-    // limit of its own, because there may be many.
-    let limit = Limit::after(core.operation_timeout());
-    query(op, core, path, &limit, |generation, _, at| {
+    query(op, core, path, &of.whole, |generation, _, at| {
         let mut seen = HashMap::default();
         for tries in 1.. {
-            if let Some(all) = list_and_read(generation, folders, &mut seen, at)? {
+            if let Some(all) = list_and_read(generation, folders, &mut seen, &of.request, at)? {
                 return Ok(all);
             }
-            if tries >= TRIES && limit.is_past() {
+            if tries >= TRIES && of.whole.is_past() {
                 break;
             }
         }
@@ -67,15 +65,16 @@ fn list_and_read(
     generation: &Generation,
     folders: &[Folder<'_>],
     seen: &mut HashMap<String, Node>,
+    limit: &Limit<'_>,
     at: &mut String,
 ) -> StdResult<Option<Vec<Children>>, CallError> {
-    let Some(listed) = list(generation, folders, at)? else { return Ok(None) };
+    let Some(listed) = list(generation, folders, limit, at)? else { return Ok(None) };
     let missing = listed.iter().flatten().filter(|child| !seen.contains_key(&child.path));
     let missing: Vec<&str> = missing.map(|child| child.path.as_str()).collect();
     let mut are_there = true;
     for paths in missing.chunks(AT_ONCE) {
         let reads = paths.iter().map(|path| (Operation::GetData { path, watch: false }, None));
-        let mut answers = generation.flight(&reads.collect::<Vec<_>>(), &Limit::NONE)?;
+        let mut answers = generation.flight(&reads.collect::<Vec<_>>(), limit)?;
         for (number, path) in paths.iter().enumerate() {
             match answers.take(number).and_then(Reply::node) {
                 Ok(node) => drop(seen.insert((*path).to_owned(), node)),
@@ -105,6 +104,7 @@ struct Child {
 fn list(
     generation: &Generation,
     folders: &[Folder<'_>],
+    limit: &Limit<'_>,
     at: &mut String,
 ) -> StdResult<Option<Vec<Vec<Child>>>, CallError> {
     // Suppose that no folder but the last has changed between the first listing and the end of the
@@ -116,7 +116,7 @@ fn list(
     let lists =
         folders.iter().map(|folder| Operation::GetChildren { path: folder.dir, watch: false });
     let reads: Vec<_> = exists().chain(lists).chain(exists()).collect();
-    let mut answers = generation.synced(&reads, &Limit::NONE)?;
+    let mut answers = generation.synced(&reads, limit)?;
     for number in 0..unchanged.len() {
         let mut last_change = |number| match answers.take(number) {
             Ok(Reply::Stat(stat)) => Ok(Some((stat.czxid, stat.pzxid))),

@@ -3,16 +3,14 @@
 //! says only what is special about it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::queue::Settings;
 use crate::queue::request::{Call, Mode, until_got};
 use crate::queue::tally::LockTally;
 use crate::queue::{Contender, Queue, Request};
 use crate::recipes::guard::Held;
 use crate::recipes::wait::Wait;
-use zk_session::SessionState;
 use zk_session::unstable::{Core, Limit};
 use zk_session::world::thread::ThreadId;
 
@@ -42,11 +40,8 @@ pub(crate) trait Acquire: Send + Sync {
     /// or another thread waits with it.
     #[inline(never)] // inlined, it made re-entry a tenth slower
     fn acquire(&self, call: &Call, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
-        // A call that only tries does not wait for a connection. It ends at once, with what this
-        // process knows, as any call does whose time is over.
         let settings = self.settings();
-        let is_down = mode == Mode::Try && settings.core().state() != SessionState::Connected;
-        let limit = if is_down { limit.or_after(Duration::ZERO) } else { limit };
+        let limit = mode.limit(limit, settings.core());
         let is_excluded_here = || self.is_excluded_here();
         self.tally().count(call, |tally| {
             let request = Request::new(call, settings, mode, limit, tally);
@@ -61,6 +56,11 @@ pub(crate) trait Acquire: Send + Sync {
 
     /// What `acquire` does, and counts.
     fn take(&self, request: &Request<'_>) -> Result<Option<Held>>;
+
+    /// The error for a call that did not get the lock, although nothing failed.
+    fn missed(&self, mode: Mode) -> Error {
+        mode.missed(self.settings().path.clone())
+    }
 
     /// Whether `thread` has guards on the lock, through any session, and so would wait for itself.
     /// False also where guards belong to no thread. An error if they are of a lost hold.
@@ -98,7 +98,7 @@ pub(crate) trait Acquire: Send + Sync {
         let call = Call::new(self.op());
         wait.acquire(
             || self.settings().operation_timeout(),
-            || self.settings().path.clone(),
+            |mode| self.missed(mode),
             |mode, limit| self.acquire(&call, mode, limit),
         )
     }
@@ -109,14 +109,14 @@ pub(super) trait InQueue {
     /// The queue, and the session in which requests to it are sent.
     fn queue(&self) -> (&Queue, &Core);
 
-    fn contenders(&self) -> Result<Vec<Contender>> {
+    fn contenders(&self, wait: &Wait) -> Result<Vec<Contender>> {
         let (queue, core) = self.queue();
-        queue.contenders(core)
+        queue.contenders(core, &wait.question(core))
     }
 
-    fn holders(&self) -> Result<Vec<Contender>> {
+    fn holders(&self, wait: &Wait) -> Result<Vec<Contender>> {
         let (queue, core) = self.queue();
-        queue.holders(core)
+        queue.holders(core, &wait.question(core))
     }
 }
 
@@ -320,16 +320,32 @@ macro_rules! contender_calls {
             ///
             /// # Errors
             ///
-            /// * [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, an
-            ///   answer takes longer than a sixth of the session timeout, or contenders come and
-            ///   go for so long faster than they can be read.
+            /// * [`Error::Unavailable`](crate::Error::Unavailable) at once when there is no
+            ///   connection; and when an answer takes longer than a sixth of the session timeout,
+            ///   or contenders come and go for so long faster than they can be read.
             /// * [`Error::Closed`](crate::Error::Closed), [`Error::NoAuth`](crate::Error::NoAuth)
             ///   and [`Error::Auth`](crate::Error::Auth) as from the calls that take the lock.
             pub fn contenders(&self) -> crate::Result<Vec<crate::Contender>> {
                 let $this = self;
-                $handle.contenders()
+                $handle.contenders(&wait)
             }
 
+                self.contenders_with(crate::Wait::timeout(std::time::Duration::ZERO))
+            }
+
+            /// As [`contenders`](Self::contenders), and waits for a connection and for the answers
+            /// as long as `wait` says: in an outage too, with a timeout for all of its time. Without
+            /// a timeout and a deadline the session's [`RetryPolicy`](crate::RetryPolicy) says how
+            /// long the call waits in an outage.
+            ///
+            /// # Errors
+            ///
+            /// As [`contenders`](Self::contenders), and
+            /// [`Error::Cancelled`](crate::Error::Cancelled) when the token is cancelled.
+            pub fn contenders_with(
+                &self,
+                wait: crate::Wait,
+            ) -> crate::Result<Vec<crate::Contender>> {
             $(#[$holders_doc])*
             ///
             /// # Errors
@@ -337,9 +353,19 @@ macro_rules! contender_calls {
             /// As [`contenders`](Self::contenders).
             pub fn holders(&self) -> crate::Result<Vec<crate::Contender>> {
                 let $this = self;
-                $handle.holders()
+                $handle.holders(&wait)
             }
         }
+                self.holders_with(crate::Wait::timeout(std::time::Duration::ZERO))
+            }
+
+            /// As [`holders`](Self::holders), and waits as
+            /// [`contenders_with`](Self::contenders_with) does.
+            ///
+            /// # Errors
+            ///
+            /// As [`contenders_with`](Self::contenders_with).
+            pub fn holders_with(&self, wait: crate::Wait) -> crate::Result<Vec<crate::Contender>> {
     };
 }
 pub(super) use contender_calls;

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::queue::request::{Mode, until_got};
+use crate::queue::request::{Mode, Question, until_got};
 use zk_session::CancelToken;
-use zk_session::unstable::Limit;
+use zk_session::unstable::{Core, Limit};
 use zk_session::world::Instant;
 
 /// How long a call waits for a lock: for ever, for a timeout, or until a deadline; and with a
@@ -16,7 +16,9 @@ use zk_session::world::Instant;
 /// [`read_with`](crate::ZkRwLock::read_with), [`write_with`](crate::ZkRwLock::write_with),
 /// [`acquire_with`](crate::ZkSemaphore::acquire_with),
 /// [`acquire_many_with`](crate::ZkSemaphore::acquire_many_with) and
-/// [`wait_leader_with`](crate::ZkCandidate::wait_leader_with). One value and its clones can serve
+/// [`wait_leader_with`](crate::ZkCandidate::wait_leader_with). The calls that ask who holds a lock
+/// take it too, as [`holders_with`](crate::ZkMutex::holders_with): they wait for no lock, and the
+/// `Wait` says how long they wait for an answer. One value and its clones can serve
 /// many calls: a timeout is counted from the beginning of each call, a deadline is a point in time.
 ///
 /// ```no_run
@@ -127,27 +129,41 @@ impl Wait {
     }
 
     /// Asks for a lock by `acquire`, for as long as this says. `operation_timeout` bounds a call
-    /// that asks once. `path` is the lock that somebody else has, if `acquire` gives `None`.
+    /// that asks once. `missed` is the error if `acquire` gives `None`.
     pub(crate) fn acquire<T>(
         &self,
         operation_timeout: impl FnOnce() -> Duration,
-        path: impl FnOnce() -> String,
+        missed: impl FnOnce(Mode) -> Error,
         acquire: impl Fn(Mode, Limit<'_>) -> Result<Option<T>>,
     ) -> Result<T> {
+        let (mode, limit) = self.begin(operation_timeout);
+        if limit.left().is_none() {
+            return until_got(|| acquire(mode, limit));
+        }
+        acquire(mode, limit)?.ok_or_else(|| missed(mode))
+    }
+
+    /// For a call that begins now.
+    fn begin(&self, operation_timeout: impl FnOnce() -> Duration) -> (Mode, Limit<'_>) {
         let until = |deadline| Limit::new(deadline, self.cancel.as_ref());
-        let (mode, limit) = match self.end {
+        match self.end {
             End::Never => (Mode::Wait, until(None)),
             End::After(Duration::ZERO) => (Mode::Try, until(None).or_after(operation_timeout())),
             End::After(timeout) => (Mode::Wait, until(None).or_after(timeout)),
             End::At(deadline) => (Mode::Wait, until(Some(deadline))),
-        };
-        if limit.left().is_none() {
-            return until_got(|| acquire(mode, limit));
         }
-        acquire(mode, limit)?.ok_or_else(|| match mode {
-            Mode::Try => Error::WouldBlock { path: path() },
-            Mode::Wait | Mode::Pass => Error::TimedOut { path: path() },
-        })
+    }
+
+    /// For a question to the servers, which begins now.
+    pub(crate) fn question(&self, core: &Core) -> Question<'_> {
+        let (mode, whole) = self.begin(|| core.operation_timeout());
+        match mode {
+            Mode::Wait | Mode::Pass => Question { whole, request: whole },
+            Mode::Try => Question {
+                whole: mode.limit(whole, core),
+                request: Limit::new(None, self.cancel.as_ref()),
+            },
+        }
     }
 }
 
@@ -158,7 +174,7 @@ mod tests {
     fn acquired_with(wait: &Wait) -> (bool, bool, bool) {
         let seen = wait.acquire(
             || Duration::from_secs(9),
-            String::new,
+            |_| unreachable!(),
             |mode, limit| {
                 Ok(Some((mode == Mode::Try, limit.left().is_some(), limit.is_cancelled())))
             },
@@ -179,7 +195,7 @@ mod tests {
     fn a_deadline_is_a_point_in_time_and_a_timeout_counts_from_the_call() {
         let hour = Duration::from_secs(3600);
         let left = |wait: &Wait| {
-            wait.acquire(|| hour, String::new, |_, limit| Ok(Some(limit.left()))).unwrap()
+            wait.acquire(|| hour, |_| unreachable!(), |_, limit| Ok(Some(limit.left()))).unwrap()
         };
         let now = Instant::now();
         assert_eq!(left(&Wait::until(now)), Some(Duration::ZERO));
@@ -213,13 +229,14 @@ mod tests {
             Ok((calls.get() == 3).then_some(()))
         };
         let path = || "/l".to_owned();
-        assert_eq!(Wait::forever().acquire(Duration::default, path, acquire), Ok(()));
+        let missed = |mode: Mode| mode.missed(path());
+        assert_eq!(Wait::forever().acquire(Duration::default, missed, acquire), Ok(()));
         for (timeout, error) in [
             (Duration::from_secs(1), Error::TimedOut { path: path() }),
             (Duration::ZERO, Error::WouldBlock { path: path() }),
         ] {
             calls.set(0);
-            let got = Wait::timeout(timeout).acquire(Duration::default, path, acquire);
+            let got = Wait::timeout(timeout).acquire(Duration::default, missed, acquire);
             assert_eq!(got, Err(error));
         }
     }

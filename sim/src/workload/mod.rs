@@ -29,8 +29,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zk_mutex_simulated::observed::{self, Kept};
 use zk_mutex_simulated::{
-    Acl, Config, Contender, Error, OptionalExt, Result, RetryPolicy, WaitStrategy, ZkElection,
-    ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    Acl, Config, Contender, Error, OptionalExt, Result, RetryPolicy, Wait, WaitStrategy,
+    ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 use zk_sim_runtime::library::{Instant, thread};
 use zk_sim_runtime::{Call, Rng, call_begins, fail};
@@ -272,7 +272,9 @@ impl Lock {
                 let mut told = *permits;
                 loop {
                     let made = build!(place, ZkSemaphore::builder(session, path, told));
-                    match made.permits() {
+                    // It waits: whoever gets no answer asks again at once.
+                    let wait = Wait::timeout(session.status().timeout / 6);
+                    match made.permits_with(wait) {
                         // Another client has changed the number, and this error reports it.
                         Err(Error::InconsistentPermits { theirs, .. }) => told = theirs,
                         Err(e) => return Err(e),

@@ -152,7 +152,7 @@ impl ZkCandidate {
         let call = Call::new(WAIT_LEADER);
         wait.acquire(
             || settings.core().operation_timeout(),
-            || settings.path.clone(),
+            |mode| mode.missed(settings.path.clone()),
             |mode, limit| self.state.wait(&call, mode, &limit),
         )
     }

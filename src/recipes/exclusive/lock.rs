@@ -16,8 +16,9 @@ use crate::queue::{Callbacks, Contender, EndBy, HeldNode, OnLoss, Release, Reque
 use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::FORKED;
+use crate::recipes::wait::Wait;
 use zk_session::Acl;
-use zk_session::unstable::{CallError, Limit, nonce};
+use zk_session::unstable::{CallError, nonce};
 use zk_session::world::thread::ThreadId;
 use zk_session::world::{Mutex, thread};
 
@@ -64,12 +65,11 @@ impl ExclusiveHandle {
     }
 
     /// The holder, if there is one; the nonce is left out of its data.
-    pub(super) fn holders(&self) -> Result<Vec<Contender>> {
+    pub(super) fn holders(&self, wait: &Wait) -> Result<Vec<Contender>> {
         let (core, path) = (self.settings.core(), &self.shared.node);
-        // This limit is for the connection. The read has a limit of its own.
-        let limit = Limit::after(self.settings.operation_timeout());
-        query("holders", core, path, &limit, |generation, _, _| {
-            match generation.synced_read(path, false, &Limit::NONE) {
+        let of = wait.question(core);
+        query("holders", core, path, &of.whole, |generation, _, _| {
+            match generation.synced_read(path, false, &of.request) {
                 Ok(mut node) => {
                     node.data = nonce::split(&node.data).1.to_vec();
                     Ok(vec![Contender::of(core.shown(path), false, node)])

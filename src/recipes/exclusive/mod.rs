@@ -8,6 +8,7 @@ mod attempt;
 mod lock;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::lock::ExclusiveHandle;
 #[cfg(doc)]
@@ -16,6 +17,7 @@ use crate::error::Result;
 use crate::queue::Contender;
 use crate::recipes::calls::{Acquire, lock_at_a_path, lock_calls};
 use crate::recipes::guard::guard;
+use crate::recipes::wait::Wait;
 
 /// The simple lock over ZooKeeper: the client that makes the one ephemeral node `lock` below the
 /// lock's path holds the lock. Every other client that wants it watches that node, and tries again
@@ -149,9 +151,23 @@ impl ZkExclusiveLock {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or the answer
-    /// takes longer than a sixth of the session timeout; otherwise as [`lock`](Self::lock).
+    /// [`Error::Unavailable`](crate::Error::Unavailable) at once when there is no connection, and
+    /// when the answer takes longer than a sixth of the session timeout; otherwise as
+    /// [`lock`](Self::lock).
     pub fn holders(&self) -> Result<Vec<Contender>> {
-        self.lock.holders()
+        self.holders_with(Wait::timeout(Duration::ZERO))
+    }
+
+    /// As [`holders`](Self::holders), and waits for a connection and for the answer as long as
+    /// `wait` says: in an outage too, with a timeout for all of its time. Without a timeout and a
+    /// deadline the session's [`RetryPolicy`](crate::RetryPolicy) says how long the call waits in
+    /// an outage.
+    ///
+    /// # Errors
+    ///
+    /// As [`holders`](Self::holders), and [`Error::Cancelled`](crate::Error::Cancelled) when the
+    /// token is cancelled.
+    pub fn holders_with(&self, wait: Wait) -> Result<Vec<Contender>> {
+        self.lock.holders(&wait)
     }
 }

@@ -157,7 +157,7 @@ impl Set {
         let (call, behind) = (Call::new("lock"), Cell::<usize>::default());
         wait.acquire(
             || self.operation_timeout(),
-            || self.members[behind.get()].path().to_owned(),
+            |mode| self.members[behind.get()].0.missed(mode),
             |mode, limit| self.acquire(&call, mode, limit, &behind),
         )
     }

@@ -16,6 +16,7 @@ use crate::queue::tally::{HoldTally, LockStats, LockTally};
 use crate::queue::{Contender, EndBy, HeldNode, Queue, Release, Request, Stop};
 use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
+use crate::recipes::wait::Wait;
 use zk_session::Session;
 use zk_session::unstable::Limit;
 use zk_session::world::atomic::{AtomicBool, Ordering};
@@ -183,8 +184,8 @@ impl SemaphoreHandle {
     }
 
     /// The number of permits at the server.
-    pub(super) fn permits(&self) -> Result<u32> {
-        self.number("permits", &Limit::after(self.settings.operation_timeout()))
+    pub(super) fn permits(&self, wait: &Wait) -> Result<u32> {
+        self.number("permits", &wait.question(self.settings.core()).whole)
     }
 
     /// The number of permits as it was seen last.
@@ -209,15 +210,16 @@ impl SemaphoreHandle {
     }
 
     /// The holders of permits.
-    pub(super) fn holders(&self) -> Result<Vec<Contender>> {
+    pub(super) fn holders(&self, wait: &Wait) -> Result<Vec<Contender>> {
         let (core, permits) = (self.settings.core(), &self.shared.permits);
         let folder = Folder { dir: permits.dir(), choose: &all };
-        let nodes = snapshot("holders", core, permits.count.path(), &[folder])?.pop();
+        let (path, of) = (permits.count.path(), wait.question(core));
+        let nodes = snapshot("holders", core, path, &of, &[folder])?.pop();
         Ok(permits.holders(core, nodes.unwrap_or_default()))
     }
 
     /// The holders of permits, and behind them the contenders for the mutex.
-    pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
+    pub(super) fn contenders(&self, wait: &Wait) -> Result<Vec<Contender>> {
         let (core, permits) = (self.settings.core(), &self.shared.permits);
         let queue = &self.shared.local.queue;
         let waiting = |children: &[&str]| queue.choose(children, |_| ());
@@ -225,7 +227,8 @@ impl SemaphoreHandle {
             Folder { dir: permits.dir(), choose: &all },
             Folder { dir: queue.dir(), choose: &waiting },
         ];
-        let mut nodes = snapshot("contenders", core, permits.count.path(), &folders)?.into_iter();
+        let (path, of) = (permits.count.path(), wait.question(core));
+        let mut nodes = snapshot("contenders", core, path, &of, &folders)?.into_iter();
         let mut all = permits.holders(core, nodes.next().unwrap_or_default());
         all.extend(queue.ordered(core, nodes.next().unwrap_or_default(), |_| ()));
         Ok(all)

@@ -10,6 +10,7 @@ mod permits;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::lock::{ManyPermits, SemaphoreHandle};
 pub use self::mutex::{ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
@@ -191,10 +192,20 @@ impl ZkSemaphore {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when ZooKeeper does not answer within a sixth of the session timeout;
-    /// otherwise as [`acquire`](Self::acquire).
+    /// [`Error::Unavailable`] at once when there is no connection, and when ZooKeeper does not
+    /// answer within a sixth of the session timeout; otherwise as [`acquire`](Self::acquire).
     pub fn permits(&self) -> Result<u32> {
-        self.lock.permits()
+        self.permits_with(Wait::timeout(Duration::ZERO))
+    }
+
+    /// As [`permits`](Self::permits), and waits for a connection and for the answer as long as
+    /// `wait` says, as [`contenders_with`](Self::contenders_with) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`permits`](Self::permits), and [`Error::Cancelled`] when the token is cancelled.
+    pub fn permits_with(&self, wait: Wait) -> Result<u32> {
+        self.lock.permits(&wait)
     }
 
     /// Changes how many permits the semaphore has, for all clients. If several clients call this,

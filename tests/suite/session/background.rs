@@ -1,6 +1,6 @@
 //! Sessions that are made in the background: before a server can be reached, or before it runs.
 use crate::support::{
-    Proxy, Raw, Server, Shared, at_best,
+    Proxy, Raw, Server, Shared, assert_lasted, at_best,
     contend::spawn_waiting,
     embedded, scenarios,
     scene::{SOON, config, full_path, next, until_empty, until_state},
@@ -11,7 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Cause, Config, Error, OptionalExt, RetryPolicy, SessionEvent, SessionState, ZkMutex, ZkSession,
+    CancelToken, Cause, Config, Error, OptionalExt, RetryPolicy, SessionEvent, SessionState, Wait,
+    ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -68,6 +69,73 @@ fn calls_give_up_by_the_policy_if_no_server_comes() {
         assert!(start.elapsed() >= Duration::from_millis(500));
         assert!(hosts[0].reason.contains("refused"), "{hosts:?}");
     }
+}
+
+type Question = Box<dyn Fn(Option<Wait>) -> Result<(), Error> + Send>;
+
+/// The questions of each recipe, each with its waiting variant.
+fn questions(session: &ZkSession) -> Vec<Question> {
+    let mut all: Vec<Question> = Vec::new();
+    macro_rules! ask {
+        ($lock:expr => $($call:ident or $with:ident),+) => {{
+            let lock = std::sync::Arc::new($lock.unwrap());
+            $(
+                let asked = lock.clone();
+                all.push(Box::new(move |wait| match wait {
+                    None => asked.$call().map(drop),
+                    Some(wait) => asked.$with(wait).map(drop),
+                }));
+            )+
+        }};
+    }
+    ask!(ZkMutex::new(session, "/l/mutex") => contenders or contenders_with, holders or holders_with);
+    ask!(ZkRwLock::new(session, "/l/rw") => contenders or contenders_with, holders or holders_with);
+    ask!(ZkElection::new(session, "/l/el") => contenders or contenders_with, holders or holders_with);
+    ask!(ZkSemaphoreMutex::new(session, "/l/one") => contenders or contenders_with, holders or holders_with);
+    ask!(ZkSemaphore::new(session, "/l/sem", 2) => contenders or contenders_with, holders or holders_with,
+        permits or permits_with);
+    ask!(ZkExclusiveLock::new(session, "/l/ex") => holders or holders_with);
+    all
+}
+
+/// A health check asks who holds the lock, and must not wait for servers that are away.
+fn questions_end_at_once_without_a_connection_and_wait_where_they_are_told_to() {
+    let session = ZkSession::builder(background("127.0.0.1:1")).connect_in_background().unwrap();
+    let is_outage = |said: &Result<(), Error>| {
+        matches!(said, Err(Error::Unavailable { cause: Cause::Outage(_), .. }))
+    };
+    for (number, ask) in questions(&session).iter().enumerate() {
+        let start = Instant::now();
+        let said = ask(None);
+        assert!(is_outage(&said), "question {number}: {said:?}");
+        assert!(at_best(start) < T / 12, "question {number}: {:?}", start.elapsed());
+        let (start, wait) = (Instant::now(), Duration::from_millis(100));
+        let said = ask(Some(Wait::timeout(wait)));
+        assert!(is_outage(&said), "question {number}: {said:?}");
+        assert_lasted(start, wait..wait + T / 6);
+        let token = CancelToken::new();
+        token.cancel();
+        let said = ask(Some(Wait::forever().cancelled_by(&token)));
+        assert!(matches!(said, Err(Error::Cancelled { .. })), "question {number}: {said:?}");
+    }
+}
+
+fn questions_that_wait_are_answered_when_a_server_comes() {
+    let server = Server::start();
+    let at = server.connect_string();
+    server.kill();
+    let session = ZkSession::builder(background(&at)).connect_in_background().unwrap();
+    let questions = questions(&session);
+    thread::scope(|scope| {
+        let asked: Vec<_> = questions
+            .into_iter()
+            .map(|ask| spawn_waiting(scope, move || ask(Some(Wait::forever()))))
+            .collect();
+        server.restart();
+        for (number, asked) in asked.into_iter().enumerate() {
+            assert_eq!(asked.join().unwrap(), Ok(()), "question {number}");
+        }
+    });
 }
 
 fn session_ends_in_time_before_there_was_any_server() {
@@ -154,6 +222,8 @@ fn sessions_that_are_closed_as_soon_as_they_are_made_leave_nothing() {
 
 scenarios![
     calls_give_up_by_the_policy_if_no_server_comes on none,
+    questions_end_at_once_without_a_connection_and_wait_where_they_are_told_to on none,
+    questions_that_wait_are_answered_when_a_server_comes,
     refused_credentials_are_an_error_of_each_call,
     chroot_is_asked_for_by_the_first_call,
     service_that_starts_before_its_server_gets_the_lock_when_the_server_runs,
