@@ -76,6 +76,13 @@ pub enum Error {
         /// The lock's path. Of a multi-lock, that of the last member that somebody else had.
         path: String,
     },
+    /// The semaphore is paused: its number of permits is 0, by
+    /// [`set_permits(0)`](crate::ZkSemaphore::set_permits). The call does not wait, or its time has
+    /// ended. It holds nothing.
+    Paused {
+        /// The semaphore's path.
+        path: String,
+    },
     /// ZooKeeper did not answer in time. It is unknown whether somebody holds the lock. The cause
     /// says whether that was an outage.
     Unavailable {
@@ -187,7 +194,7 @@ impl Error {
     /// ```
     pub fn is_transient(&self) -> bool {
         match self {
-            Error::WouldBlock { .. } | Error::TimedOut { .. } => true,
+            Error::WouldBlock { .. } | Error::TimedOut { .. } | Error::Paused { .. } => true,
             Error::Several { failures } => failures.iter().all(Error::is_transient),
             Error::Unavailable { op: "unlock" | "leave", .. } => false,
             other => other.of_session().is_some_and(|e| e.is_transient()),
@@ -195,9 +202,10 @@ impl Error {
     }
 
     /// Whether the call did not get the lock because somebody else has it, or is ahead:
-    /// [`WouldBlock`](Self::WouldBlock) or [`TimedOut`](Self::TimedOut). False of every failure.
+    /// [`WouldBlock`](Self::WouldBlock) or [`TimedOut`](Self::TimedOut). Also true of a semaphore
+    /// that is [`Paused`](Self::Paused). False of every failure.
     pub fn is_contended(&self) -> bool {
-        matches!(self, Error::WouldBlock { .. } | Error::TimedOut { .. })
+        matches!(self, Error::WouldBlock { .. } | Error::TimedOut { .. } | Error::Paused { .. })
     }
 
     /// Whether the caller's time or patience is over, as an error of a call that waits for a lock.
@@ -234,6 +242,7 @@ impl Error {
             }
             Error::WouldBlock { .. }
             | Error::TimedOut { .. }
+            | Error::Paused { .. }
             | Error::Lost { .. }
             | Error::WouldDeadlock { .. }
             | Error::InconsistentPermits { .. }
@@ -280,6 +289,10 @@ impl fmt::Display for Error {
             Error::TimedOut { path } => write!(
                 f,
                 "{path}: somebody else had the lock or was ahead, and the time of the call has ended; try again later, or wait longer"
+            ),
+            Error::Paused { path } => write!(
+                f,
+                "{path}: the semaphore is paused, its number of permits is 0; raise it with set_permits(), or try again later"
             ),
             // The session itself says what follows if no server has answered to its close.
             Error::Unavailable { op, path, cause } if *op != CLOSE => {
@@ -412,6 +425,7 @@ mod tests {
             Error::NoAuth { op, path: path.clone(), permission: "CREATE" },
             Error::WouldBlock { path: path.clone() },
             Error::TimedOut { path: path.clone() },
+            Error::Paused { path: path.clone() },
             unavailable(Cause::Deadline),
             unavailable(Cause::ConnectionLost),
             unavailable(Cause::Outage(Vec::new())),
@@ -456,7 +470,8 @@ mod tests {
     #[test]
     fn only_contention_is_no_lock_and_no_failure() {
         for error in one_of_each() {
-            let is_contended = ["WouldBlock", "TimedOut"].contains(&variant(&error).as_str());
+            let is_contended =
+                ["WouldBlock", "TimedOut", "Paused"].contains(&variant(&error).as_str());
             assert_eq!(error.is_contended(), is_contended, "{error:?}");
             let optional = Err::<(), _>(error.clone()).optional();
             assert_eq!(optional, if is_contended { Ok(None) } else { Err(error) });

@@ -110,7 +110,7 @@ impl From<Error> for Failure {
 }
 
 /// The library's advice names what a program calls; these are the options that do the same.
-const OPTIONS: [(&str, &str); 10] = [
+const OPTIONS: [(&str, &str); 11] = [
     ("TlsConfig::client_certificate()", "--tls-cert and --tls-key"),
     ("connect with the builder's tls()", "connect with --tls-ca"),
     ("(the builder's tls())", "(--tls-ca)"),
@@ -121,6 +121,7 @@ const OPTIONS: [(&str, &str); 10] = [
     ("(Gssapi::server_host)", "(--sasl-server-host)"),
     ("give the session a login by SASL, or credentials", "give --sasl, or --auth with credentials"),
     ("give the session credentials of a scheme", "give --auth with credentials of a scheme"),
+    ("raise it with set_permits()", "raise it with `zk-lock permits`"),
 ];
 
 /// The options for a setting of the library.
@@ -149,7 +150,9 @@ fn classify(error: &Error) -> (u8, &'static str) {
         | Error::InvalidConfig { .. }
         | Error::WouldDeadlock { .. }
         | Error::InconsistentPermits { .. } => (USAGE, "usage"),
-        Error::WouldBlock { .. } | Error::TimedOut { .. } => (NOTHING, "not_obtained"),
+        Error::WouldBlock { .. } | Error::TimedOut { .. } | Error::Paused { .. } => {
+            (NOTHING, "not_obtained")
+        }
         Error::Unavailable { cause: Cause::Resources(_), .. } => (SYSTEM, "system"),
         Error::Connect { hosts, .. } if hosts.iter().any(|host| lacks_resources(&host.reason)) => {
             (SYSTEM, "system")

@@ -138,13 +138,14 @@ impl SemaphoreHandle {
 
     /// A request for more permits than there are could wait for ever: that is an error. A request
     /// for one may wait: there may be none for a while. For one permit the number needs no read
-    /// once it was compared.
+    /// once it was compared, unless the semaphore was paused when it was seen last: if the call ends
+    /// without a permit, its error says that of a moment of the call (`missed`).
     fn check(&self, number: u32, request: &Request<'_>) -> Result<()> {
         if number == 0 {
             let reason = "0 cannot be held; ask for 1 at least".to_owned();
             return Err(Error::InvalidConfig { what: "permits", reason });
         }
-        if number == 1 && self.has_agreed.load(Ordering::Acquire) {
+        if number == 1 && self.has_agreed.load(Ordering::Acquire) && self.known_permits() > 0 {
             return Ok(());
         }
         if request.limit().is_past() {
@@ -268,6 +269,11 @@ impl Acquire for ManyPermits {
 
     fn take(&self, request: &Request<'_>) -> Result<Option<Held>> {
         self.lock.take(self.number, request)
+    }
+
+    fn missed(&self, mode: Mode) -> Error {
+        let path = self.lock.settings.path.clone();
+        if self.lock.known_permits() == 0 { Error::Paused { path } } else { mode.missed(path) }
     }
 }
 

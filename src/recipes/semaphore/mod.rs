@@ -79,8 +79,9 @@ use crate::session::ZkSession;
 /// `new`.
 ///
 /// The number 0 is a pause: threads that ask for one permit wait until the number is raised, also
-/// if this is their first call. A call that asks for more than one permit does not wait: it gets
-/// [`Error::InvalidConfig`] at once, as for every number above the one in the node.
+/// if this is their first call. A call whose time ends before that gets [`Error::Paused`]. A call
+/// that asks for more than one permit does not wait: it gets [`Error::InvalidConfig`] at once, as
+/// for every number above the one in the node.
 ///
 /// The node stays when nobody uses the semaphore any more. If somebody deletes it, the next call
 /// makes it again, with the number that its process saw last.
@@ -238,6 +239,8 @@ lock_calls! {
     errors:
     /// * [`Error::InconsistentPermits`] when this is the first use of this `ZkSemaphore`, and the
     ///   number in its node is neither 0 nor the number that was given to [`new`](Self::new).
+    /// * A call that does not wait for ever gives [`Error::Paused`] in place of `WouldBlock` or
+    ///   `TimedOut` when the number was 0 as this process saw it last.
     ;
 
     /// Takes a permit if one is free, and nobody else waits for it. If none is free, the call costs

@@ -23,6 +23,7 @@ use zk_wire::{
 pub const VARIANTS: &[&str] = &[
     "WouldBlock",
     "TimedOut",
+    "Paused",
     "Lost",
     "WouldDeadlock",
     "InconsistentPermits",
@@ -41,6 +42,7 @@ fn calls_that_get_no_lock_print_what_the_page_says() {
     let mut failures = Failures::of(&[
         "WouldBlock",
         "TimedOut",
+        "Paused",
         "WouldDeadlock",
         "InconsistentPermits",
         "Cancelled",
@@ -70,6 +72,9 @@ fn calls_that_get_no_lock_print_what_the_page_says() {
     let permits = "/permits/api";
     ZkSemaphore::new(&theirs, permits, 3).unwrap().permits().unwrap();
     failures.add(&failed(ZkSemaphore::new(&ours, permits, 2).unwrap().acquire()), &[]);
+    let paused = ZkSemaphore::new(&ours, permits, 3).unwrap();
+    paused.set_permits(0).unwrap();
+    failures.add(&failed(paused.try_acquire()), &[]);
 
     let guard = both.lock().unwrap();
     for path in [LOCK, OTHER] {

@@ -95,6 +95,8 @@ fn paths_and_settings_that_cannot_work_print_what_the_page_says() {
     let semaphore = ZkSemaphore::new(&session, PERMITS, 2).unwrap();
     failures.add(&failed(semaphore.acquire_many(0)), &[]);
     failures.add(&failed(semaphore.acquire_many(3)), &[]);
+    semaphore.set_permits(0).unwrap();
+    failures.add(&failed(semaphore.acquire_many(3)), &[]);
     raw(&at).set_data(PERMITS, b"not a number").unwrap();
     failures.add(&failed(semaphore.set_permits(3)), &[]);
 

@@ -15,8 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    CancelToken, Error, OptionalExt, Wait, ZkMutex, ZkPermit, ZkSemaphore, ZkSemaphoreMutex,
-    ZkSemaphoreMutexGuard, ZkSession,
+    CancelToken, Error, Member, OptionalExt, Wait, ZkMultiLock, ZkMutex, ZkPermit, ZkSemaphore,
+    ZkSemaphoreMutex, ZkSemaphoreMutexGuard, ZkSession,
 };
 
 const PATH: &str = "/limits/downloads";
@@ -428,6 +428,54 @@ fn a_number_of_zero_grants_no_permit() {
     until_nothing_left(&at);
 }
 
+fn a_paused_semaphore_says_so_and_blames_nobody() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
+    other.set_permits(0).unwrap();
+    let paused = || Err(Error::Paused { path: PATH.to_owned() });
+    assert_eq!(one.try_acquire().map(drop), paused());
+    assert!(one.try_acquire().optional().unwrap().is_none());
+    assert_eq!(one.acquire_timeout(A_WHILE).map(drop), paused());
+    let both = ZkMultiLock::new([Member::permits(&one, 1)]).unwrap();
+    assert_eq!(both.try_lock().map(drop), paused());
+    // The threads that wait behind the first one say it too.
+    thread::scope(|scope| {
+        let waits = || spawn_waiting(scope, || one.acquire_timeout(A_WHILE).map(drop));
+        for waits in [waits(), waits()] {
+            assert_eq!(waits.join().unwrap(), paused());
+        }
+    });
+    let several = one.acquire_many(2).map(drop).unwrap_err();
+    assert!(!several.is_contended() && several.to_string().contains("is paused"), "{several}");
+    other.set_permits(1).unwrap();
+    let held = one.acquire().unwrap();
+    assert_eq!(one.try_acquire().map(drop), Err(Error::WouldBlock { path: PATH.to_owned() }));
+    drop(held);
+    until_nothing_left(&at);
+}
+
+/// The pause is over, and the call never comes so far that it counts the permits.
+fn a_semaphore_that_was_paused_before_the_call_is_not_called_paused() {
+    let at = Shared::chroot();
+    let sessions: Vec<_> = (0..3).map(|_| session(&at)).collect();
+    let semaphores: Vec<_> = sessions.iter().map(|session| semaphore(session, 1)).collect();
+    let [holds, waits, asks] = &semaphores[..] else { unreachable!() };
+    holds.set_permits(0).unwrap();
+    assert!(matches!(asks.try_acquire(), Err(Error::Paused { .. })));
+    holds.set_permits(1).unwrap();
+    let held = holds.acquire().unwrap();
+    thread::scope(|scope| {
+        let waiter = spawn_waiting(scope, || waits.acquire().map(drop));
+        until_queue(&at, LOCKS, 1);
+        let said = asks.acquire_timeout(ONE_TRY).map(drop);
+        assert_eq!(said, Err(Error::TimedOut { path: PATH.to_owned() }));
+        drop(held);
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+    });
+    until_nothing_left(&at);
+}
+
 fn data_that_is_no_number_is_ignored_and_left() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
@@ -824,6 +872,8 @@ scenarios![
     raising_the_number_lets_waiters_in,
     lowering_the_number_takes_none_away_and_grants_none_until_enough_are_back,
     a_number_of_zero_grants_no_permit,
+    a_paused_semaphore_says_so_and_blames_nobody,
+    a_semaphore_that_was_paused_before_the_call_is_not_called_paused,
     data_that_is_no_number_is_ignored_and_left,
     deleted_nodes_are_made_again_with_the_number_last_seen,
     number_outlasts_everybody,

@@ -35,8 +35,16 @@ pub(crate) struct Permits {
 
 /// The error for a request for more permits than there are.
 pub(crate) fn too_many(path: &str, wanted: u32, permits: u32) -> Error {
-    let reason =
-        format!("{wanted} at once are more than {path:?} has, which is {permits}; ask for fewer");
+    let reason = match permits {
+        0 => format!(
+            "{wanted} at once cannot be had while {path:?} is paused: its number of permits is 0; raise it with set_permits(), or wait for 1"
+        ),
+        _ => {
+            format!(
+                "{wanted} at once are more than {path:?} has, which is {permits}; ask for fewer"
+            )
+        }
+    };
     Error::InvalidConfig { what: "permits", reason }
 }
 
