@@ -58,8 +58,8 @@ impl ZkSession {
     /// * [`Error::Closed`] when the session is closed.
     ///
     /// Source: Curator's `Revoker.attemptRevoke`.
-    pub fn attempt_revoke(&self, path: &str) -> Result<Option<Vec<u8>>> {
-        let chroot = self.core().chroot();
+    pub fn attempt_revoke(&self, path: impl AsRef<str>) -> Result<Option<Vec<u8>>> {
+        let (chroot, path) = (self.core().chroot(), path.as_ref());
         lock_path(chroot, path)?;
         if !path.rsplit_once('/').is_some_and(|(_, name)| is_contender(name)) {
             let rule = "its last part must be the name of a node in a lock's queue";

@@ -133,10 +133,11 @@ macro_rules! lock_builder {
             $(#[doc = crate::recipes::settings::settings_of!($has)])*
             pub fn builder(
                 session: &crate::ZkSession,
-                path: &str,
+                path: impl AsRef<str>,
                 $($permits: $u32)?
             ) -> crate::LockBuilder<$lock> {
-                crate::LockBuilder::new(session.clone(), path.to_owned())$(.$permits($permits))?
+                let path = path.as_ref().to_owned();
+                crate::LockBuilder::new(session.clone(), path)$(.$permits($permits))?
             }
         }
 
@@ -156,7 +157,10 @@ macro_rules! lock_at_a_path {
             /// # Errors
             ///
             /// As [`build`](crate::LockBuilder::build).
-            pub fn new(session: &crate::ZkSession, path: &str) -> crate::Result<Self> {
+            pub fn new(
+                session: &crate::ZkSession,
+                path: impl AsRef<str>,
+            ) -> crate::Result<Self> {
                 $lock::builder(session, path).build()
             }
         }

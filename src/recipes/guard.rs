@@ -360,13 +360,20 @@ impl Drop for Held {
     }
 }
 
-impl fmt::Debug for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held")
+impl Held {
+    /// What `Debug` shows of a guard of this type.
+    pub(crate) fn show(&self, guard: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(guard)
             .field("path", &self.path())
             .field("state", &format_args!("{}", if self.is_held() { "<held>" } else { "<lost>" }))
             .field("valid_for", &self.valid_for())
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.show("Held", f)
     }
 }
 
@@ -446,7 +453,7 @@ macro_rules! guard {
 
         impl std::fmt::Debug for $guard {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                self.held.fmt(f)
+                self.held.show(stringify!($guard), f)
             }
         }
     };

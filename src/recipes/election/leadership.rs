@@ -104,6 +104,6 @@ impl Deref for Leadership {
 
 impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Leadership").field(&*self.0).finish()
+        self.0.show("Leadership", f)
     }
 }

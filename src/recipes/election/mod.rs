@@ -123,7 +123,7 @@ impl ZkElection {
     /// # Errors
     ///
     /// As [`build`](LockBuilder::build).
-    pub fn new(session: &ZkSession, path: &str) -> Result<Self> {
+    pub fn new(session: &ZkSession, path: impl AsRef<str>) -> Result<Self> {
         ZkElection::builder(session, path).build()
     }
 

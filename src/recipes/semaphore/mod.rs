@@ -156,7 +156,7 @@ impl ZkSemaphore {
     /// # Errors
     ///
     /// As [`build`](LockBuilder::build).
-    pub fn new(session: &ZkSession, path: &str, permits: u32) -> Result<Self> {
+    pub fn new(session: &ZkSession, path: impl AsRef<str>, permits: u32) -> Result<Self> {
         ZkSemaphore::builder(session, path, permits).build()
     }
 

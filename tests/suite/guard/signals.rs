@@ -7,9 +7,10 @@ use crate::support::{
     scene::SOON,
 };
 use crossbeam_channel::bounded;
-use std::{thread, time::Duration};
+use std::{fmt::Debug, thread, time::Duration};
 use zk_mutex::{
-    LossReason, LostSignal, RevokeSignal, ZkMutex, ZkRwLock, ZkSession, crossbeam_channel::select,
+    Held, LossReason, LostSignal, RevokeSignal, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock,
+    ZkSemaphore, ZkSemaphoreMutex, ZkSession, crossbeam_channel::select,
 };
 
 const PATH: &str = "/locks/orders";
@@ -153,7 +154,37 @@ fn a_wait_for_a_request_ends_with_it_or_when_its_time_is_up() {
     });
 }
 
+/// A log line of a guard says what kind of guard it is.
+fn debug_names_the_type_of_each_guard() {
+    let server = Server::start();
+    let session = session(&server.connect_string());
+    let shows = |guard: &dyn Debug, held: &Held, name: &str| {
+        let text = format!("{guard:?}");
+        let start = format!("{name} {{ path: {:?}, state: <held>, ", held.path());
+        assert!(text.starts_with(&start), "{text}, and not {start}");
+    };
+    let lock = ZkRwLock::new(&session, "/l/rw").unwrap();
+    let write = lock.write().unwrap();
+    shows(&write, &write, "ZkWriteGuard");
+    let read = lock.read().unwrap();
+    shows(&read, &read, "ZkReadGuard");
+    let mutex = ZkMutex::new(&session, PATH).unwrap().lock().unwrap();
+    shows(&mutex, &mutex, "ZkMutexGuard");
+    let permit = ZkSemaphore::new(&session, "/l/s", 1).unwrap().acquire().unwrap();
+    shows(&permit, &permit, "ZkPermit");
+    let one = ZkSemaphoreMutex::new(&session, "/l/one").unwrap().lock().unwrap();
+    shows(&one, &one, "ZkSemaphoreMutexGuard");
+    let sole = ZkExclusiveLock::new(&session, "/l/sole").unwrap().lock().unwrap();
+    shows(&sole, &sole, "ZkExclusiveGuard");
+    let candidate = ZkElection::new(&session, "/l/e").unwrap().join().unwrap();
+    let leader = candidate.wait_leader().unwrap();
+    shows(&leader, &leader, "Leadership");
+    session.close().unwrap();
+    assert!(format!("{mutex:?}").contains("state: <lost>"), "{mutex:?}");
+}
+
 scenarios![on embedded;
+    debug_names_the_type_of_each_guard,
     a_wait_for_the_loss_ends_with_its_reason_or_when_its_time_is_up,
     a_wait_for_a_request_ends_with_it_or_when_its_time_is_up,
     signals_of_a_released_guard_stay_silent_when_the_next_thread_has_its_node,
