@@ -187,7 +187,9 @@ pub struct Contender {
     pub path: String,
     /// Whether it is a reader of a [`ZkRwLock`](crate::ZkRwLock).
     pub reads: bool,
-    /// The data of its node. By default this crate writes the host's name and the process id.
+    /// The data of its node. By default this crate writes the host's name and the process id. Of
+    /// threads that hand the node to each other, the one that made it has written the data
+    /// ([`LockBuilder::data`](crate::LockBuilder::data)).
     pub data: Vec<u8>,
     /// The session that owns the node. Zero if it belongs to no session: then no crash and no
     /// expiry ends it, and the lock stays held until somebody deletes the node. This crate makes no

@@ -196,6 +196,11 @@ impl<L> LockBuilder<L> {
     /// The data of this lock's nodes, which `contenders` shows to operators. The default is the
     /// host's name and the process id.
     ///
+    /// The data is written when the node is made, and not again when a thread hands the node to
+    /// another thread of this process: then it is still that of the thread that made the node. If it
+    /// names a thread or a job, and `holders` must name the one that holds the lock, set
+    /// [`hand_over`](Self::hand_over) to zero, and [`keep`](Self::keep) no node.
+    ///
     /// For: every lock, and [`ZkElection`].
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.settings.data = data.into();

@@ -68,6 +68,26 @@ fn a_hand_over_within_the_bound_makes_no_new_node() {
     session.close().unwrap();
 }
 
+/// The data is written once, when the node is made: a hand-over costs no request.
+fn a_node_that_is_handed_over_keeps_its_data() {
+    let at = Shared::chroot();
+    let session = session(&at);
+    let job =
+        |data: &str| ZkMutex::builder(&session, LOCK).data(data).hand_over(SOON).build().unwrap();
+    let (one, two) = (job("job 1"), job("job 2"));
+    let guard = one.lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = spawn_waiting(scope, || {
+            let _guard = two.lock().unwrap();
+            two.holders().unwrap().remove(0).data
+        });
+        drop(guard);
+        assert_eq!(waiter.join().unwrap(), b"job 1");
+    });
+    drop(two.lock().unwrap());
+    until_empty(&at, LOCK);
+}
+
 fn a_bound_of_zero_queues_anew_for_each_acquisition() {
     let at = Shared::chroot();
     let (proxy, through) = proxied(&at);
@@ -182,6 +202,7 @@ fn a_timed_wait_in_the_local_queue_leaves_the_others_in_order() {
 scenarios![
     threads_of_one_process_take_turns_in_the_order_they_came,
     a_hand_over_within_the_bound_makes_no_new_node,
+    a_node_that_is_handed_over_keeps_its_data,
     a_bound_of_zero_queues_anew_for_each_acquisition,
     another_process_gets_its_turn_within_the_hand_over_bound,
     processes_and_their_threads_exclude_each_other,
