@@ -328,9 +328,9 @@ impl Queue {
         &self,
         op: &'static str,
         core: &Core,
+        of: &Question<'_>,
         keep: fn(&mut Vec<Name<'_>>),
     ) -> Result<Vec<Contender>> {
-        of: &Question<'_>,
         let choose = |children: &[&str]| self.choose(children, keep);
         let folder = Folder { dir: &self.dir, choose: &choose };
         let nodes = snapshot(op, core, &self.dir, of, &[folder])?.pop().unwrap_or_default();

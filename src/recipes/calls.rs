@@ -330,10 +330,6 @@ macro_rules! contender_calls {
             /// * [`Error::Closed`](crate::Error::Closed), [`Error::NoAuth`](crate::Error::NoAuth)
             ///   and [`Error::Auth`](crate::Error::Auth) as from the calls that take the lock.
             pub fn contenders(&self) -> crate::Result<Vec<crate::Contender>> {
-                let $this = self;
-                $handle.contenders(&wait)
-            }
-
                 self.contenders_with(crate::Wait::timeout(std::time::Duration::ZERO))
             }
 
@@ -350,16 +346,16 @@ macro_rules! contender_calls {
                 &self,
                 wait: crate::Wait,
             ) -> crate::Result<Vec<crate::Contender>> {
+                let $this = self;
+                $handle.contenders(&wait)
+            }
+
             $(#[$holders_doc])*
             ///
             /// # Errors
             ///
             /// As [`contenders`](Self::contenders).
             pub fn holders(&self) -> crate::Result<Vec<crate::Contender>> {
-                let $this = self;
-                $handle.holders(&wait)
-            }
-        }
                 self.holders_with(crate::Wait::timeout(std::time::Duration::ZERO))
             }
 
@@ -370,6 +366,10 @@ macro_rules! contender_calls {
             ///
             /// As [`contenders_with`](Self::contenders_with).
             pub fn holders_with(&self, wait: crate::Wait) -> crate::Result<Vec<crate::Contender>> {
+                let $this = self;
+                $handle.holders(&wait)
+            }
+        }
     };
 }
 pub(super) use contender_calls;
