@@ -115,8 +115,9 @@ impl ZkSession {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when the session is not connected in time, or when this machine gives
-    /// no thread or socket; [`Error::Closed`] and [`Error::Auth`] as from a lock.
+    /// [`Error::Unavailable`] when the session is not connected in time, when this machine gives no
+    /// thread or socket, or when another thread takes longer than a sixth of the session timeout to
+    /// start the client; [`Error::Closed`] and [`Error::Auth`] as from a lock.
     ///
     /// # Example
     ///

@@ -1,15 +1,15 @@
 //! Questions to a follower that is behind: a change is acknowledged to another client, and the
 //! follower has not heard of it when the question comes. Its answer must show the change.
 use crate::support::{
-    Direction, Ensemble, OpKind, Proxy, Server, Which,
+    Direction, Ensemble, OpKind, Proxy, Raw, Server, Which,
     contend::until_queue,
-    scenarios,
-    scene::{SOON, name, session, until_empty},
+    raw, scenarios,
+    scene::{SOON, config, name, session, until_empty, until_state},
 };
 use std::{thread, time::Duration};
 use zk_mutex::{
-    Error, OptionalExt, ZkElection, ZkExclusiveLock, ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore,
-    ZkSemaphoreMutex, ZkSession,
+    Error, OptionalExt, SessionState, ZkElection, ZkExclusiveLock, ZkMultiLock, ZkMutex, ZkRwLock,
+    ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -255,8 +255,26 @@ fn a_candidate_is_not_told_of_a_leader_that_has_left() {
     }
 }
 
+/// The session is there, and its chroot is made at last.
+fn a_chroot_that_was_made_counts_at_once() {
+    let behind = Behind::start();
+    let below = config(format!("{}/app", behind.to_follower.connect_string()));
+    let theirs = ZkSession::builder(below).connect_in_background().unwrap();
+    until_state(&theirs, SessionState::Connected);
+    let mutex = ZkMutex::new(&theirs, LOCK).unwrap();
+    let said = mutex.lock().map(drop);
+    assert!(matches!(said, Err(Error::InvalidConfig { what: "chroot", .. })), "{said:?}");
+    let make = || {
+        let mut raw = Raw::connect(&behind.at).unwrap();
+        raw.create("/app", b"", raw::PERSISTENT).unwrap();
+    };
+    let said = behind.ask(OpKind::Exists.on("/app"), make, |()| mutex.lock().map(drop));
+    assert_eq!(said, Ok(()));
+}
+
 scenarios![
     a_candidate_is_not_told_of_a_leader_that_has_left on real,
+    a_chroot_that_was_made_counts_at_once on real,
     a_lock_that_was_released_can_be_taken_at_once on real,
     a_number_of_permits_that_was_set_counts_at_once on real,
     holders_and_contenders_are_those_of_now on real,

@@ -125,9 +125,10 @@ impl Generation {
         self.flight(&[(operation, None)], limit)?.take(0)
     }
 
-    /// Whether the chroot exists.
+    /// Whether the chroot exists; asked as [`synced`](Self::synced) does.
     pub(crate) fn has_chroot(&self, limit: &Limit<'_>) -> Result<bool, CallError> {
-        match self.call(Operation::Exists { path: &self.of_core.chroot.path }, limit) {
+        let exists = Operation::Exists { path: &self.of_core.chroot.path };
+        match self.synced(&[exists], limit)?.take(0) {
             // Since 3.9 servers demand the right to read for this question, of a node that exists.
             Ok(_) | Err(CallError::NoAuth(_)) => Ok(true),
             Err(CallError::NoNode) => Ok(false),
