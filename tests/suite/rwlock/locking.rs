@@ -357,8 +357,8 @@ fn a_timeout_leaves_no_node_behind() {
     until_empty(&at, LOCK);
 }
 
-fn readers_wait_for_foreign_writers_and_mutexes_only() {
-    for (ahead, waits) in [("lock-", true), ("__WRIT__", true), ("__READ__", false)] {
+fn readers_wait_for_foreign_writers_only() {
+    for (ahead, waits) in [("__lock__", true), ("__WRIT__", true), ("__READ__", false)] {
         let at = Shared::chroot();
         let session = session(&at);
         let lock = ZkRwLock::new(&session, LOCK).unwrap();
@@ -454,7 +454,7 @@ scenarios![
     a_reader_reads_again_although_a_writer_waits,
     readers_of_one_process_share_a_node_for_as_long_as_they_may,
     a_timeout_leaves_no_node_behind,
-    readers_wait_for_foreign_writers_and_mutexes_only,
+    readers_wait_for_foreign_writers_only,
     two_kinds_of_lock_on_one_path_are_refused_within_a_process,
     nodes_carry_the_data_that_the_lock_was_made_with,
     the_kazoo_layout_has_kazoos_names,

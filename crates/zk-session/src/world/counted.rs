@@ -14,7 +14,7 @@ pub fn holds_no_lock() -> bool {
 }
 
 /// See `parking_lot::Mutex`.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Mutex<T>(parking_lot::Mutex<T>);
 
 /// Holds the mutex until it is dropped.
