@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::queue::{EndBy, HeldNode, name};
+use crate::queue::{HeldNode, name};
 use zk_session::unstable::{BootTime, Folder, FolderWatch, Generation};
 use zk_session::world::Mutex;
 
@@ -97,8 +97,7 @@ impl Keeper {
     /// Lets a kept hold go.
     pub(super) fn let_go(&self) {
         if let Some(held_node) = self.take() {
-            // The delete goes on in the background; no caller waits for its outcome.
-            let _ = held_node.begin_release(EndBy::Drop);
+            held_node.release();
         }
     }
 

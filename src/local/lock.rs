@@ -66,7 +66,7 @@ use std::sync::Arc;
 
 use super::keep::Keeper;
 use super::queue::{LocalQueue, TurnOutcome, TurnPhase, Wants, With};
-use crate::error::{Error, Result};
+use crate::error::{Error, LossReason, Result};
 use crate::queue::name::{Kind, NodeKey};
 use crate::queue::request::Mode;
 use crate::queue::{
@@ -145,15 +145,17 @@ impl<S: Send + 'static> LocalLock<S> {
 
     /// Ends a thread's hold. The hold goes to the thread that has waited longest, if its node has
     /// been first for less than `hand_over` and no client asked for the lock. Otherwise it is kept
-    /// for `keep`, if no other contender is in the queue. Otherwise its node is deleted.
+    /// for `keep`, if no other contender is in the queue. Otherwise its node is deleted. `loss`: the
+    /// hold was lost before, for this reason.
     pub(crate) fn release(
         &self,
         node: &Arc<HeldNode>,
         hand_over: Duration,
         keep: Duration,
+        loss: Option<LossReason>,
         end_by: EndBy,
     ) -> Release {
-        if node.loss().is_none() {
+        if loss.is_none() {
             let is_kept = !keep.is_zero() && self.keeper.is_alone(node);
             // This is read after `is_alone`: from then on the keeper is notified of a request to
             // let go.
@@ -166,23 +168,23 @@ impl<S: Send + 'static> LocalLock<S> {
                 let is_kept = is_kept && !is_lost;
                 let goes_on = is_kept || node.age() < hand_over && !is_lost;
                 if goes_on && self.turns.pass(node.key(), node.clone()).is_ok() {
-                    return Release::of_guard_only(node, EndBy::Drop);
+                    return Release::of_hold(None);
                 }
                 // The keeper gets the hold before the turn ends, so that the next thread finds it
                 // there.
                 if is_kept && self.keeper.put(node, keep) {
                     self.turns.end_hold(node.key());
-                    return Release::of_guard_only(node, EndBy::Drop);
+                    return Release::of_hold(None);
                 }
             }
         }
-        self.end(node, end_by)
+        self.end(node, loss, end_by)
     }
 
     /// Ends a thread's hold, which goes to no other thread of this process: its node is deleted.
-    pub(crate) fn end(&self, node: &HeldNode, end_by: EndBy) -> Release {
+    pub(crate) fn end(&self, node: &HeldNode, loss: Option<LossReason>, end_by: EndBy) -> Release {
         // The delete is sent before the next thread's create.
-        let release = node.begin_release(end_by);
+        let release = node.begin_release(loss, end_by);
         self.turns.end_hold(node.key());
         release
     }

@@ -209,18 +209,22 @@ impl HeldNode {
         self.release();
     }
 
-    /// Lets the lock go; its node is deleted, whatever happens.
-    pub(crate) fn begin_release(&self, end_by: EndBy) -> Release {
-        self.begin_release_with(&[], end_by)
+    /// Lets the lock go; its node is deleted, whatever happens. `loss`: how the hold ended before
+    /// that ([`HoldTally::end`](super::tally::HoldTally::end)).
+    pub(crate) fn begin_release(&self, loss: Option<LossReason>, end_by: EndBy) -> Release {
+        self.begin_release_with(&[], loss, end_by)
     }
 
     /// The same for this node and `others` of the same session. All deletes are sent before the
     /// first outcome is waited for.
-    pub(crate) fn begin_release_with(&self, others: &[HeldNode], end_by: EndBy) -> Release {
-        let all = || iter::once(self).chain(others);
-        let loss = all().find_map(HeldNode::loss);
+    pub(crate) fn begin_release_with(
+        &self,
+        others: &[HeldNode],
+        loss: Option<LossReason>,
+        end_by: EndBy,
+    ) -> Release {
         let mut deleted = Vec::new();
-        for held_node in all() {
+        for held_node in iter::once(self).chain(others) {
             held_node.let_go();
             let (generation, removal) = (&held_node.generation, held_node.removal.clone());
             match end_by {
@@ -239,7 +243,8 @@ impl HeldNode {
         self.generation.lease.release(&self.leased);
     }
 
-    fn release(&self) {
+    /// Lets the lock go of a node that no guard has.
+    pub(crate) fn release(&self) {
         self.let_go();
         self.generation.remove(self.removal.clone());
     }
@@ -254,11 +259,15 @@ impl Drop for HeldNode {
 }
 
 impl Release {
-    /// The end of a guard whose node stays: a nested guard, a shared one, or one whose lock was
-    /// handed over. Only for an `unlock` is it read whether the lock was lost: that takes a clock
-    /// and a lock, and most nested guards are just dropped.
+    /// The end of a guard that ends no hold: a nested guard, or a view. Only for an `unlock` is it
+    /// read whether the lock was lost: that takes a clock and a lock, and most nested guards are
+    /// just dropped.
     pub(crate) fn of_guard_only(held_node: &HeldNode, end_by: EndBy) -> Self {
-        let loss = if end_by == EndBy::Unlock { held_node.loss() } else { None };
+        Release::of_hold(if end_by == EndBy::Unlock { held_node.loss() } else { None })
+    }
+
+    /// The end of a hold whose node goes on: it is shared, kept, or handed over.
+    pub(crate) fn of_hold(loss: Option<LossReason>) -> Self {
         Release { loss, deleted: Vec::new(), limit: Limit::NONE }
     }
 

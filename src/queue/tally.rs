@@ -245,17 +245,29 @@ pub(crate) struct HoldTally {
 }
 
 impl HoldTally {
-    /// The hold ends by a release. Nothing happens if it was lost before.
-    pub(crate) fn released(&self, node: &HeldNode) {
-        let Some(holds) = node.state().known_holds() else { return };
+    /// The hold of these nodes ends: by a release, unless one of them was lost before. Gives the
+    /// reason of the loss. This alone decides what is counted, what observers hear, and what
+    /// `unlock` returns.
+    ///
+    /// A loss marks the node first, and raises the signals of its guards with that. Its holds are
+    /// told later, on another thread. A guard that its thread drops as soon as the signal says so
+    /// ends in between. So the mark is looked for here, and whoever comes first counts the loss.
+    pub(crate) fn end(&self, node: &HeldNode, others: &[HeldNode]) -> Option<LossReason> {
+        let loss = || iter::once(node).chain(others).find_map(HeldNode::loss);
+        let Some(holds) = node.state().known_holds() else { return loss() };
+        if let Some(reason) = loss() {
+            holds.lose(reason);
+            return Some(reason);
+        }
         if !holds.end(self.since.is_some()) {
-            return;
+            return loss(); // it was told since
         }
         holds.tally.released.fetch_add(1, Ordering::AcqRel);
         if let Some(since) = self.since {
             let held_for = Instant::now().saturating_duration_since(since);
             holds.tally.follows(LockEvent::Released(held_for));
         }
+        None
     }
 }
 
@@ -303,8 +315,12 @@ fn one(is_reported: bool) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ZkSession;
     use crate::queue::{Callbacks, NewNode};
+    use crate::{
+        Held, Observer, ZkElection, ZkExclusiveLock, ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore,
+        ZkSemaphoreMutex, ZkSession,
+    };
+    use std::time::Duration;
     use zk_test_server::TestServer;
 
     /// The node is lost between its grant and the end of the call, when no hold is counted on it
@@ -324,7 +340,91 @@ mod tests {
         });
         let stats = tally.stats();
         assert_eq!((stats.held, stats.lost), (0, 1));
-        taken.unwrap().unwrap().released(&held);
+        taken.unwrap().unwrap().end(&held, &[]);
         assert_eq!(tally.stats(), stats);
+    }
+
+    /// Counts what the observer of a session hears of the ends of holds.
+    #[derive(Clone, Default)]
+    struct Ends(Arc<[AtomicU64; 2]>);
+
+    impl Observer for Ends {
+        fn released(&mut self, _: &LockLabel, _: Duration) {
+            self.0[0].fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn lost(&mut self, _: &LockLabel, reason: LossReason) {
+            assert_eq!(reason, LossReason::NodeDeleted);
+            self.0[1].fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The signal of the loss comes first, and its thread drops the guard at once.
+    #[test]
+    fn a_hold_whose_guard_is_dropped_before_its_loss_is_told_ends_as_lost() {
+        let server = TestServer::start().unwrap();
+        let ends = Ends::default();
+        let builder = ZkSession::builder(server.connect_string()).observer(ends.clone());
+        let session = builder.connect().unwrap();
+        let generation = session.core().generation().unwrap();
+        let lose = |held: &Held| {
+            // The last of several nodes is lost.
+            let node = held.held_nodes().last().unwrap();
+            let tell = generation.lease.lose_untold(node.leased());
+            assert!(held.lost().reason().is_some() && !held.is_held());
+            tell
+        };
+        let mut holds = 0;
+        let mut check = |stats: LockStats, lost, tell: Box<dyn FnOnce()>, what: &str| {
+            assert_eq!((stats.held, stats.lost), (0, lost), "{what}");
+            tell();
+            holds += 1;
+        };
+        macro_rules! check {
+            ($lock:expr, $stats:ident, $take:expr, $end:ident) => {{
+                let (lock, what) =
+                    ($lock.unwrap(), concat!(stringify!($take), " ", stringify!($lock)));
+                let guard = $take(&lock).unwrap();
+                let tell = lose(&guard);
+                drop(guard);
+                check(lock.$stats(), 1, Box::new(tell), what);
+                assert_eq!(lock.$stats().lost, 1, "told once");
+                let guard = $take(&lock).unwrap();
+                let tell = lose(&guard);
+                assert!(matches!(guard.$end(), Err(Error::Lost { .. })), "{what}");
+                check(lock.$stats(), 2, Box::new(tell), what);
+            }};
+        }
+        check!(ZkMutex::new(&session, "/mutex"), stats, ZkMutex::lock, unlock);
+        let kept = || ZkMutex::builder(&session, "/kept").keep(Duration::from_secs(60)).build();
+        check!(kept(), stats, ZkMutex::lock, unlock);
+        check!(ZkRwLock::new(&session, "/read"), read_stats, ZkRwLock::read, unlock);
+        check!(ZkRwLock::new(&session, "/write"), write_stats, ZkRwLock::write, unlock);
+        let three = |semaphore: &ZkSemaphore| semaphore.acquire_many(3);
+        check!(ZkSemaphore::new(&session, "/permits", 3), stats, three, release);
+        check!(ZkSemaphoreMutex::new(&session, "/sm"), stats, ZkSemaphoreMutex::lock, unlock);
+        check!(ZkExclusiveLock::new(&session, "/fixed"), stats, ZkExclusiveLock::lock, unlock);
+
+        let mutex = ZkMutex::new(&session, "/one").unwrap();
+        let both = [mutex.clone(), ZkMutex::new(&session, "/other").unwrap()];
+        let guard = ZkMultiLock::new(&both).unwrap().lock().unwrap();
+        let tell = lose(guard.holds().next().unwrap());
+        drop(guard);
+        check(mutex.stats(), 1, Box::new(tell), "multi");
+        assert_eq!((both[1].stats().held, both[1].stats().lost), (0, 0));
+
+        // The thread of the candidate ends the term as soon as the signal says so.
+        let election = ZkElection::new(&session, "/election").unwrap();
+        let candidate = election.join().unwrap();
+        let tell = lose(&candidate.wait_leader().unwrap());
+        candidate.wait_leader().unwrap();
+        let stats = election.stats();
+        assert_eq!((stats.acquired, stats.lost), (2, 1), "election");
+        tell();
+        candidate.leave().unwrap();
+        assert_eq!(election.stats().lost, 1);
+        session.close().unwrap();
+        // The other member of the multi-lock, and the second term.
+        assert_eq!(ends.0.each_ref().map(|n| n.load(Ordering::SeqCst)), [2, holds + 1]);
     }
 }

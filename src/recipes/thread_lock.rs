@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::error::{Cause, Error, Result};
+use crate::error::{Cause, Error, LossReason, Result};
 use crate::local::lock::LocalLock;
 use crate::local::lock::{Admission, Turn};
 use crate::local::queue::Wants;
@@ -391,11 +391,11 @@ impl ThreadHold {
     }
 
     /// Ends the hold, which goes to no other thread.
-    fn end(&self, end_by: EndBy) -> Release {
+    fn end(&self, loss: Option<LossReason>, end_by: EndBy) -> Release {
         match &self.shared_read {
-            Some(shared_read) if shared_read.leave() => self.node.begin_release(end_by),
-            Some(_) => Release::of_guard_only(&self.node, end_by),
-            None => self.lock.shared.local.end(&self.node, end_by),
+            Some(shared_read) if shared_read.leave() => self.node.begin_release(loss, end_by),
+            Some(_) => Release::of_hold(loss),
+            None => self.lock.shared.local.end(&self.node, loss, end_by),
         }
     }
 }
@@ -420,17 +420,17 @@ impl Hold for ThreadHold {
         if !own.leave(self) {
             return Release::of_guard_only(&self.node, end_by);
         }
-        self.tally.released(&self.node);
+        let loss = self.tally.end(&self.node, &[]);
         // If the thread goes on reading, its write node must not be handed to another writer.
         if others.count(thread) > 0 {
-            return self.end(end_by);
+            return self.end(loss, end_by);
         }
         shared.self_deadlock.released(thread);
         match self.shared_read {
-            Some(_) => self.end(end_by),
+            Some(_) => self.end(loss, end_by),
             None => {
                 let Settings { hand_over, keep, .. } = *settings;
-                shared.local.release(&self.node, hand_over, keep, end_by)
+                shared.local.release(&self.node, hand_over, keep, loss, end_by)
             }
         }
     }

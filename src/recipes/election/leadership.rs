@@ -74,7 +74,7 @@ impl Drop for HeldTerm {
         if self.term.node.process().keeps(&self.term) {
             return; // the program has forked inside of the closure that leads
         }
-        self.tally.released(&self.term.node);
+        self.tally.end(&self.term.node, &[]);
         self.term.node.resign();
     }
 }

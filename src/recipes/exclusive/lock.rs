@@ -157,11 +157,11 @@ impl Hold for ExclusiveHold {
     fn release(&self, end_by: EndBy) -> Release {
         let shared = &self.lock.shared;
         shared.self_deadlock.released(self.thread);
-        self.tally.released(&self.node);
+        let loss = self.tally.end(&self.node, &[]);
         // The node becomes a pending delete before the next thread has the turn. The delete itself
         // may be sent later than that thread's create, which then finds the node still there and
         // waits for its end.
-        let release = self.node.begin_release(end_by);
+        let release = self.node.begin_release(loss, end_by);
         shared.turns.end_hold(self.node.key());
         release
     }

@@ -297,7 +297,8 @@ impl Drop for Passage<'_> {
         let SemaphoreHandle { settings: Settings { hand_over, keep, .. }, shared, .. } = self.lock;
         let hand_over = if self.is_given_up.get() { Duration::MAX } else { *hand_over };
         // If the mutex was lost, that matters to no thread any more.
-        let _ = shared.local.release(&self.mutex, hand_over, *keep, EndBy::Drop);
+        let loss = self.mutex.loss();
+        let _ = shared.local.release(&self.mutex, hand_over, *keep, loss, EndBy::Drop);
     }
 }
 
@@ -325,7 +326,7 @@ impl Hold for PermitHold {
     }
 
     fn release(&self, end_by: EndBy) -> Release {
-        self.tally.released(&self.first);
-        self.first.begin_release_with(&self.others, end_by)
+        let loss = self.tally.end(&self.first, &self.others);
+        self.first.begin_release_with(&self.others, loss, end_by)
     }
 }

@@ -226,6 +226,25 @@ fn each_hold_ends_once_when_it_is_lost() {
     assert_eq!((now.sessions, now.sessions_lost), (2, 1));
 }
 
+fn a_guard_that_is_dropped_as_soon_as_it_is_lost_ends_as_lost() {
+    let (server, at) = start();
+    let (session, other) = (session_of(&at, T), session_of(&at, T));
+    for (label, stats, take) in locks(&session) {
+        for round in 1..=20 {
+            let guard = take(Wait::timeout(SOON)).unwrap().unwrap();
+            let lost = guard.lost();
+            if round % 2 == 0 {
+                other.zookeeper().requests().delete(guard.path(), None).unwrap();
+            } else {
+                assert!(server.expire_session(session.status().session_id.unwrap()));
+            }
+            assert!(lost.wait(SOON).is_some());
+            drop(guard);
+            assert_eq!((stats().held, stats().lost), (0, round), "{label}");
+        }
+    }
+}
+
 fn guards_of_one_thread_are_one_hold_and_their_re_entry_is_no_wait() {
     let (_server, at) = start();
     let (session, told) = observed(&at);
@@ -409,6 +428,7 @@ fn an_observer_that_is_stuck_or_panics_holds_up_no_lock_and_no_loss() {
 scenarios![
     each_end_of_a_call_is_told_and_counted_for_each_recipe on embedded,
     each_hold_ends_once_when_it_is_lost on embedded,
+    a_guard_that_is_dropped_as_soon_as_it_is_lost_ends_as_lost on embedded,
     guards_of_one_thread_are_one_hold_and_their_re_entry_is_no_wait on embedded,
     a_hand_over_is_told_and_the_name_is_that_of_the_first_lock_of_the_path on embedded,
     readers_that_share_a_node_are_a_hold_each_and_are_lost_together on embedded,

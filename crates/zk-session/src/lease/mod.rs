@@ -504,6 +504,13 @@ impl Lease {
     pub fn stopped(&self) -> impl Drop {
         self.state.lock()
     }
+
+    /// Marks the node as lost, as the event of its deletion does. Its listener is told when the
+    /// result is called, as the thread that marks a node may be stopped in between.
+    pub fn lose_untold(&self, node: &Arc<LeasedNode>) -> impl FnOnce() + use<> {
+        let lost = self.mark_gone(node, BootTime::now());
+        move || notify_lost(&lost)
+    }
 }
 
 #[cfg(test)]

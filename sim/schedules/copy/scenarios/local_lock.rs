@@ -78,7 +78,7 @@ impl Stage {
     fn release(&self, node: &Arc<HeldNode>, stays: Stays) {
         self.guards.lock().unwrap().retain(|other| !Arc::ptr_eq(other, node));
         let (hand_over, keep) = stays;
-        let _ = self.local.release(node, hand_over, keep, EndBy::Drop);
+        let _ = self.local.release(node, hand_over, keep, node.loss(), EndBy::Drop);
     }
 
     fn cycle(&self, stays: Stays) {
