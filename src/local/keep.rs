@@ -20,10 +20,15 @@ struct KeepState {
     /// The hold that no thread has at present, and until when it is kept.
     kept: Option<(Arc<HeldNode>, BootTime)>,
     watch: Others,
-    /// The number of the session in which the timers are set: they end with it.
-    timers_of: u64,
-    /// When the timers fire, to check whether the kept hold's time is over. The earliest is last.
-    timers: Vec<BootTime>,
+    timer: Option<Timer>,
+}
+
+/// The timer that checks whether the kept hold's time is over. It may fire earlier, and is set again
+/// then: so there is one, however often the hold is taken and kept.
+struct Timer {
+    /// The session in which it is set. It ends with the session.
+    of: Weak<Generation>,
+    key: (BootTime, u64),
 }
 
 /// What is known of other contenders for the lock.
@@ -80,12 +85,10 @@ impl Keeper {
             return false;
         }
         let before = state.kept.replace((held_node.clone(), until));
-        let needs_timer = state.needs_timer(generation.number, until);
+        let replaced = self.set_timer(&mut state, generation, until);
         drop(state);
         drop(before); // outside the mutex: a node that is dropped asks for its delete
-        if needs_timer {
-            self.set_timer(generation, until);
-        }
+        drop(replaced); // a timer asks its session
         true
     }
 
@@ -129,44 +132,92 @@ impl Keeper {
         is_alone
     }
 
-    fn set_timer(self: &Arc<Self>, generation: &Arc<Generation>, at: BootTime) {
-        let (this, of) = (Arc::downgrade(self), Arc::downgrade(generation));
-        generation.at(at, Box::new(move || Keeper::timer_fired(&this, &of, at)));
+    /// Sets the timer for `until`, unless it is set for an earlier time. Gives the timer that this
+    /// replaces, which the caller drops outside the mutex.
+    fn set_timer(
+        self: &Arc<Self>,
+        state: &mut KeepState,
+        generation: &Arc<Generation>,
+        until: BootTime,
+    ) -> Option<Timer> {
+        let of = Arc::downgrade(generation);
+        let is_earlier = |timer: &Timer| timer.of.ptr_eq(&of) && timer.key.0 <= until;
+        if state.timer.as_ref().is_some_and(is_earlier) {
+            return None;
+        }
+        let (this, session) = (Arc::downgrade(self), of.clone());
+        let key =
+            generation.at(until, Box::new(move || Keeper::timer_fired(&this, &session, until)));
+        state.timer.replace(Timer { of, key })
     }
 
-    /// Runs when the timer for `at` fires. Lets the kept hold go if its time is over. If not,
-    /// another timer is set for the end of that time, unless one is set already.
+    /// Runs when the timer for `at` fires. Lets the kept hold go if its time is over. If not, the
+    /// timer is set again for the end of that time.
     fn timer_fired(this: &Weak<Self>, generation: &Weak<Generation>, at: BootTime) {
         let (Some(this), Some(generation)) = (this.upgrade(), generation.upgrade()) else { return };
         let mut state = this.state.lock();
-        if state.timers_of == generation.number {
-            state.timers.retain(|timer| *timer != at);
-        }
-        let Some(until) = state.kept.as_ref().map(|(_, until)| *until) else { return };
-        if BootTime::now() < until {
-            let needs_timer = state.needs_timer(generation.number, until);
-            drop(state);
-            if needs_timer {
-                this.set_timer(&generation, until);
-            }
-        } else {
-            drop(state);
+        let is_this =
+            |timer: &mut Timer| timer.of.as_ptr() == Arc::as_ptr(&generation) && timer.key.0 == at;
+        let fired = state.timer.take_if(is_this);
+        let until = state.kept.as_ref().map(|(_, until)| *until);
+        let is_over = until.is_some_and(|until| BootTime::now() >= until);
+        let replaced = match until {
+            Some(until) if !is_over => this.set_timer(&mut state, &generation, until),
+            _ => None,
+        };
+        drop(state);
+        drop((fired, replaced));
+        if is_over {
             this.let_go();
         }
     }
 }
 
-impl KeepState {
-    /// Whether the caller must set a timer for `until`; if so, notes it as set. No timer is needed
-    /// if an earlier one is set: when the earlier timer fires, it sets the next one.
-    fn needs_timer(&mut self, generation: u64, until: BootTime) -> bool {
-        if self.timers_of != generation {
-            (self.timers_of, self.timers) = (generation, Vec::new());
+impl Drop for Timer {
+    fn drop(&mut self) {
+        if let Some(generation) = self.of.upgrade() {
+            generation.forget_timer(self.key);
         }
-        let needs_timer = self.timers.last().is_none_or(|earliest| until < *earliest);
-        if needs_timer {
-            self.timers.push(until);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::{ZkMutex, ZkSession};
+    use zk_session::unstable::BootTime;
+    use zk_test_server::TestServer;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// How many timers of the session are due more than half an hour from now.
+    fn timers(session: &ZkSession) -> usize {
+        let late = BootTime::now() + HOUR / 2;
+        session.core().generation().unwrap().timers_after(late)
+    }
+
+    #[test]
+    fn the_timer_goes_with_the_last_lock_of_the_path() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
+        let mutex = |i: u32| {
+            let path = format!("/locks/{}", i % 3);
+            ZkMutex::builder(&session, &path).keep(HOUR).build().unwrap()
+        };
+        for i in 0..30 {
+            drop(mutex(i).lock().unwrap());
         }
-        needs_timer
+        assert_eq!(timers(&session), 0, "a lock object for each call");
+        let all = [0, 1, 2].map(mutex);
+        for _ in 0..10 {
+            all.iter().for_each(|mutex| drop(mutex.lock().unwrap()));
+        }
+        // A user of the same path who keeps it for less needs an earlier look.
+        let shorter = ZkMutex::builder(&session, "/locks/0").keep(HOUR - HOUR / 8).build().unwrap();
+        drop(shorter.lock().unwrap());
+        assert_eq!(timers(&session), 3, "one for each path");
+        drop((all, shorter));
+        assert_eq!(timers(&session), 0);
     }
 }

@@ -135,12 +135,18 @@ impl Callbacks {
         tellers
     }
 
-    /// `act` is called at this time.
-    pub(super) fn at(&self, time: BootTime, act: Box<dyn FnOnce() + Send>) {
+    /// `act` is called at this time, unless `forget_timer` is called with the key that this gives.
+    pub(super) fn at(&self, time: BootTime, act: Box<dyn FnOnce() + Send>) -> (BootTime, u64) {
         let mut timers = self.timers.lock();
         timers.next += 1;
-        let number = timers.next;
-        timers.all.insert((time, number), act);
+        let key = (time, timers.next);
+        timers.all.insert(key, act);
+        key
+    }
+
+    pub(super) fn forget_timer(&self, key: (BootTime, u64)) {
+        let forgotten = self.timers.lock().all.remove(&key);
+        drop(forgotten); // outside the mutex
     }
 
     /// Calls the functions whose time has come. Returns the time of the next one.
@@ -156,6 +162,11 @@ impl Callbacks {
             drop(timers);
             contained(act);
         }
+    }
+
+    #[cfg(any(test, feature = "test"))]
+    pub(super) fn timers_after(&self, time: BootTime) -> usize {
+        self.timers.lock().all.range((time, u64::MAX)..).count()
     }
 
     /// How many watchers and timers it has.

@@ -272,10 +272,22 @@ impl Generation {
     }
 
     /// Calls `act` at this time on the event loop's thread, if the session lives then. `act` must
-    /// not block.
-    pub fn at(&self, time: BootTime, act: Box<dyn FnOnce() + Send>) {
-        self.callbacks.at(time, act);
+    /// not block. Gives the key for [`forget_timer`](Self::forget_timer).
+    pub fn at(&self, time: BootTime, act: Box<dyn FnOnce() + Send>) -> (BootTime, u64) {
+        let key = self.callbacks.at(time, act);
         self.connection.wake();
+        key
+    }
+
+    /// What was to be called with this key is not called any more, unless that has begun.
+    pub fn forget_timer(&self, key: (BootTime, u64)) {
+        self.callbacks.forget_timer(key);
+    }
+
+    /// How many functions are to be called after this time.
+    #[cfg(any(test, feature = "test"))]
+    pub fn timers_after(&self, time: BootTime) -> usize {
+        self.callbacks.timers_after(time)
     }
 
     /// Wakes the event loop, which then sets the watches that held nodes need.

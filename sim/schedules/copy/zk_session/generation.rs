@@ -124,7 +124,11 @@ impl Generation {
         self.lease.bind(node, bounds, BootTime::now());
     }
 
-    pub fn at(&self, _time: BootTime, _act: Box<dyn FnOnce() + Send>) {}
+    pub fn at(&self, time: BootTime, _act: Box<dyn FnOnce() + Send>) -> (BootTime, u64) {
+        (time, 0)
+    }
+
+    pub fn forget_timer(&self, _key: (BootTime, u64)) {}
 
     /// What the session does when a proof shows that the leader has received something from it at
     /// `heard`.
