@@ -109,7 +109,9 @@ pub enum Error {
         /// Why, and what to do instead.
         why: &'static str,
     },
-    /// The clients of one semaphore do not have the same number of permits in their settings.
+    /// Two programs were given different numbers of permits for one semaphore, and nobody has set
+    /// the number since the first of them made its node. Or the path of a
+    /// [`ZkSemaphoreMutex`](crate::ZkSemaphoreMutex) is that of a semaphore with another number.
     InconsistentPermits {
         /// The semaphore's path.
         path: String,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::observer::{EventQueue, Observer, Observers};
+use crate::queue::memory::Memory;
 use zk_session::unstable::Core;
 use zk_session::world::Receiver;
 use zk_session::{Config, Session, SessionEvent, SessionStatus};
@@ -60,6 +61,8 @@ pub struct ZkSession {
     pub(crate) session: Session,
     /// Where the locks report what happens; `None` without an observer.
     pub(crate) events: Option<Arc<EventQueue>>,
+    /// What the locks of the session remember.
+    pub(crate) memory: Arc<Memory>,
 }
 
 impl ZkSession {
@@ -207,8 +210,8 @@ impl SessionBuilder {
     ///
     /// As [`ZkSession::connect`].
     pub fn connect(self) -> Result<ZkSession> {
-        let ZkSession { session, events } = self.connect_in_background()?;
-        Ok(ZkSession { session: session.awaited()?, events })
+        let ZkSession { session, events, memory } = self.connect_in_background()?;
+        Ok(ZkSession { session: session.awaited()?, events, memory })
     }
 
     /// A session at once, which connects in the background: a service can start before its
@@ -251,6 +254,6 @@ impl SessionBuilder {
             (Some(events.clone()), Some(events.observing(inbox, self.observers)))
         };
         let session = Session::start(self.config, observing)?;
-        Ok(ZkSession { session, events })
+        Ok(ZkSession { session, events, memory: Arc::default() })
     }
 }

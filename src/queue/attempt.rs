@@ -578,7 +578,8 @@ mod tests {
         let generation = session.core().generation().unwrap();
         for strategy in [WaitStrategy::Predecessor, WaitStrategy::Parent] {
             let dir = format!("/{strategy:?}");
-            let queue = Queue::new(dir.clone(), Layout::Curator, Acl::Open).waiting(strategy);
+            let queue = Queue::new(dir.clone(), Layout::Curator, Acl::Open, Arc::default())
+                .waiting(strategy);
             let within = |seconds| Limit::after(Duration::from_secs(seconds));
             let _ahead = Request::tried(&session, &dir, within(20), |request| {
                 let acquired = queue.acquire(request, Kind::Lock, &Callbacks::NONE, &mut None);
@@ -614,7 +615,7 @@ mod tests {
         test: impl FnOnce(&Queue, &Request<'_>, Place) -> T,
     ) -> T {
         let generation = session.core().generation().unwrap();
-        let queue = Queue::new("/l".to_owned(), Layout::Curator, Acl::Open);
+        let queue = Queue::new("/l".to_owned(), Layout::Curator, Acl::Open, Arc::default());
         Request::tried(session, "/l", Limit::after(limit), |request| {
             let (kind, callbacks) = (Kind::Lock, &Callbacks::NONE);
             let attempt = QueueAttempt { queue: &queue, request, kind, callbacks };

@@ -7,6 +7,7 @@
 
 mod attempt;
 pub(crate) mod held_node;
+pub(crate) mod memory;
 pub(crate) mod name;
 pub(crate) mod request;
 mod revoke;
@@ -21,6 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(crate) use self::attempt::{ContenderNode, Place};
 pub(crate) use self::held_node::{EndBy, HeldNode, HoldBounds, NewNode, OnLoss, Release};
+use self::memory::{Fact, Memory};
 use self::name::{Family, Kind, Layout, Name};
 pub(crate) use self::request::{
     Callbacks, Question, Request, SAFETY_POLL, Step, Stop, Watches, WhoHolds, end_of_time, query,
@@ -32,7 +34,6 @@ use crate::error::Result;
 use crate::observer::EventQueue;
 use crate::session::ZkSession;
 use zk_session::unstable::{CallError, Core, Generation, Limit, Node, Operation, Process, Reply};
-use zk_session::world::atomic::{AtomicBool, Ordering};
 use zk_session::world::wall_time;
 use zk_session::world::{self, HashMap};
 use zk_session::{Acl, Session};
@@ -90,6 +91,8 @@ pub(crate) struct Settings {
     pub(crate) session: Session,
     /// Where the locks of the session report what happens; `None` without an observer.
     pub(crate) events: Option<Arc<EventQueue>>,
+    /// What the locks of the session remember.
+    pub(crate) memory: Arc<Memory>,
     /// The lock's path, as the program gave it.
     pub(crate) path: String,
     /// What observers call the lock.
@@ -111,10 +114,11 @@ pub(crate) struct Settings {
 impl Settings {
     /// The default settings of a lock.
     pub(crate) fn new(session: ZkSession, path: String) -> Self {
-        let ZkSession { session, events } = session;
+        let ZkSession { session, events, memory } = session;
         Settings {
             session,
             events,
+            memory,
             path,
             name: String::new(),
             // By the host and the process id an operator finds the process.
@@ -165,11 +169,8 @@ pub(crate) struct Queue {
     /// has data.
     above: Option<MakeNode>,
     strategy: WaitStrategy,
-    has_warned_junk: AtomicBool,
-    has_warned_mixed: AtomicBool,
-    has_warned_stranger: AtomicBool,
-    has_warned_half_used: AtomicBool,
-    has_warned_numbers: AtomicBool,
+    /// What the log was told of the queue already.
+    memory: Arc<Memory>,
 }
 
 /// A client that holds a lock or waits for it, as its node shows it. `contenders` and `holders` of
@@ -250,7 +251,7 @@ impl fmt::Display for Rounded {
 }
 
 impl Queue {
-    pub(crate) fn new(dir: String, layout: Layout, acl: Acl) -> Self {
+    pub(crate) fn new(dir: String, layout: Layout, acl: Acl, memory: Arc<Memory>) -> Self {
         Queue {
             dir,
             layout,
@@ -258,17 +259,13 @@ impl Queue {
             family: Family::Locks,
             above: None,
             strategy: WaitStrategy::default(),
-            has_warned_junk: AtomicBool::new(false),
-            has_warned_mixed: AtomicBool::new(false),
-            has_warned_stranger: AtomicBool::new(false),
-            has_warned_half_used: AtomicBool::new(false),
-            has_warned_numbers: AtomicBool::new(false),
+            memory,
         }
     }
 
     /// The queue of an election's candidates, in which locks do not count.
-    pub(crate) fn of_candidates(dir: String, acl: Acl) -> Self {
-        Queue { family: Family::Candidates, ..Queue::new(dir, Layout::Curator, acl) }
+    pub(crate) fn of_candidates(dir: String, acl: Acl, memory: Arc<Memory>) -> Self {
+        Queue { family: Family::Candidates, ..Queue::new(dir, Layout::Curator, acl, memory) }
     }
 
     /// The same queue, below a node that `make` makes.
@@ -396,12 +393,12 @@ impl Queue {
         Ok(rule::order_by_czxid(dated))
     }
 
-    /// The contenders in a listing, and the other names. Logs once what an operator should know
-    /// about the others.
+    /// The contenders in a listing, and the other names. Logs once for each path and session what
+    /// an operator should know about the others.
     fn parse<'a>(&self, children: &[&'a str]) -> (Vec<Name<'a>>, Vec<&'a str>) {
         let (names, junk) = rule::contenders(children, self.family);
         if let Some(first) = junk.first() {
-            if !self.has_warned_junk.swap(true, Ordering::Relaxed) {
+            if self.memory.is_new(&self.dir, Fact::Junk) {
                 warn!(
                     "{}: {} of its children are no contenders and are ignored, for example {first:?}",
                     self.dir,
@@ -409,7 +406,7 @@ impl Queue {
                 );
             }
         }
-        if rule::mixed(&names) && !self.has_warned_mixed.swap(true, Ordering::Relaxed) {
+        if rule::mixed(&names) && self.memory.is_new(&self.dir, Fact::Mixed) {
             error!(
                 "{}: both Curator's and kazoo's clients queue here, and do not all respect each other; let them use one layout",
                 self.dir
@@ -419,7 +416,7 @@ impl Queue {
     }
 
     fn warn_stranger(&self, name: &Name<'_>, ours: Kind) {
-        if !self.has_warned_stranger.swap(true, Ordering::Relaxed) {
+        if self.memory.is_new(&self.dir, Fact::Stranger) {
             error!(
                 "{}: {} is {}, where {} was before; they do not exclude each other; give each kind a path of its own",
                 self.dir,
@@ -431,7 +428,7 @@ impl Queue {
     }
 
     fn warn_half_used(&self) {
-        if !self.has_warned_half_used.swap(true, Ordering::Relaxed) {
+        if self.memory.is_new(&self.dir, Fact::HalfUsed) {
             warn!(
                 "{}: more than half of its 2147483648 sequence numbers are used up. They start anew when this node is made anew: ZooKeeper deletes it when it finds it empty, if it is a container. \
                  If somebody made it as another kind of node, delete it when nobody uses the lock, and make it again",
@@ -441,7 +438,7 @@ impl Queue {
     }
 
     fn warn_numbers(&self) {
-        if !self.has_warned_numbers.swap(true, Ordering::Relaxed) {
+        if self.memory.is_new(&self.dir, Fact::NoOrder) {
             error!(
                 "{}: its sequence numbers are used up and carry no order any more; only clients of this library still exclude each other here. \
                  Stop the lock's users for a moment, or delete the node when it is empty: its numbers start anew then",

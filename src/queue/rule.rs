@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn each_kind_of_lock_is_a_stranger_to_the_others() {
         use {Kind::*, Layout::*};
-        let is_stranger = |there: (Layout, Kind), kind| {
+        let is_stranger = |there: (Layout, Kind), kind: Kind| {
             let child = [child(there.0, there.1, 4)];
             let (names, others) = contenders(&listed(&child), kind.family());
             stranger(&names, &others, kind, &never_pending).is_some()

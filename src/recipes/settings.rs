@@ -90,7 +90,8 @@ impl Settings {
 
     /// The lock's queue.
     pub(crate) fn queue(&self) -> Queue {
-        Queue::new(self.dir(), self.layout, self.acl.clone()).waiting(self.strategy)
+        Queue::new(self.dir(), self.layout, self.acl.clone(), self.memory.clone())
+            .waiting(self.strategy)
     }
 
     /// The counters of the lock. `recipe`: one of those of [`LockLabel::recipe`].

@@ -246,7 +246,11 @@ impl Recipe for ZkElection {
     fn make(mut settings: Settings) -> Result<Self> {
         settings.warn_waiting_after = Duration::MAX; // a candidate that waits is as usual
         let shared = settings.share("election", |settings| SharedElection {
-            queue: Queue::of_candidates(settings.dir(), settings.acl.clone()),
+            queue: Queue::of_candidates(
+                settings.dir(),
+                settings.acl.clone(),
+                settings.memory.clone(),
+            ),
             tally: settings.tally("election"),
         })?;
         settings.agree(&shared.queue)?;

@@ -9,6 +9,7 @@ use crate::error::{Cause, Error, Result};
 use crate::local::lock::LocalLock;
 use crate::local::registry::Shared;
 use crate::queue::Settings;
+use crate::queue::memory::Fact;
 use crate::queue::name::Kind;
 use crate::queue::request::Mode;
 use crate::queue::snapshot::{Folder, snapshot};
@@ -19,7 +20,6 @@ use crate::recipes::guard::{Held, Hold};
 use crate::recipes::wait::Wait;
 use zk_session::Session;
 use zk_session::unstable::Limit;
-use zk_session::world::atomic::{AtomicBool, Ordering};
 use zk_session::world::{Instant, Mutex};
 use zk_wire::path;
 
@@ -27,8 +27,6 @@ use zk_wire::path;
 pub(crate) struct SemaphoreHandle {
     pub(super) settings: Settings,
     kind: &'static str,
-    /// The number at the server was compared with this user's, or needs no comparison.
-    has_agreed: AtomicBool,
     shared: Shared<SharedSemaphore>,
 }
 
@@ -46,11 +44,11 @@ impl SemaphoreHandle {
     /// `is_fixed`: it takes no other number than the given one.
     pub(super) fn new(settings: Settings, kind: &'static str, is_fixed: bool) -> Result<Self> {
         let shared = settings.share(kind, |settings| {
-            let dir = settings.dir();
-            let mutex =
-                Queue::new(path::join(&dir, "locks"), settings.layout, settings.acl.clone());
-            let count =
-                Arc::new(Count::new(dir.clone(), settings.acl.clone(), settings.permits, is_fixed));
+            let Settings { layout, acl, permits, memory, .. } = settings;
+            let (dir, memory) = (settings.dir(), || memory.clone());
+            let mutex = Queue::new(path::join(&dir, "locks"), *layout, acl.clone(), memory());
+            let count = Count::new(dir.clone(), acl.clone(), *permits, is_fixed, memory());
+            let count = Arc::new(count);
             // A number that nobody may change need not outlive its users.
             let mutex = if is_fixed { mutex } else { mutex.below(Count::maker(&count)) };
             SharedSemaphore {
@@ -61,25 +59,36 @@ impl SemaphoreHandle {
             }
         })?;
         settings.agree(&shared.local.queue)?;
-        // A number that is fixed is compared at each count.
-        Ok(SemaphoreHandle { settings, kind, has_agreed: AtomicBool::new(is_fixed), shared })
+        Ok(SemaphoreHandle { settings, kind, shared })
     }
 
-    /// The number at the server; if there is none, this user's is written. The first time it must
-    /// be this user's number; from then on the server's counts.
+    /// The number at the server; if there is none, this user's is written. The first time in a
+    /// session, a number with which another program has made the node must be this user's; from
+    /// then on the server's counts. A number that somebody has set since always counts.
     fn number(&self, op: &'static str, limit: &Limit<'_>) -> Result<u32> {
         let ours = self.settings.permits;
-        let theirs = self.shared.permits.number(op, self.settings.core(), ours, limit)?;
+        let number = self.shared.permits.number(op, self.settings.core(), ours, limit)?;
+        let theirs = number.permits;
         // 0 is a pause: every client waits until the number is raised.
-        if theirs != ours && theirs != 0 && !self.has_agreed.load(Ordering::Acquire) {
-            return Err(Error::InconsistentPermits {
-                path: self.settings.path.clone(),
-                ours,
-                theirs,
-            });
+        if theirs != ours && theirs != 0 && !number.is_set && !self.has_agreed() {
+            let path = self.settings.path.clone();
+            return Err(Error::InconsistentPermits { path, ours, theirs });
         }
-        self.has_agreed.store(true, Ordering::Release);
+        self.agrees();
         Ok(theirs)
+    }
+
+    /// Whether a semaphore of this session with this user's number may go by the server's.
+    fn has_agreed(&self) -> bool {
+        let count = &self.shared.permits.count;
+        // A number that is fixed is compared at each count.
+        let agreed = Fact::Agreed(self.settings.permits);
+        count.is_fixed() || self.settings.memory.knows(count.path(), agreed)
+    }
+
+    fn agrees(&self) {
+        let agreed = Fact::Agreed(self.settings.permits);
+        self.settings.memory.is_new(self.shared.permits.count.path(), agreed);
     }
 
     /// Takes all of `number` permits or none. `None`: somebody else was ahead, or has them.
@@ -145,7 +154,7 @@ impl SemaphoreHandle {
             let reason = "0 cannot be held; ask for 1 at least".to_owned();
             return Err(Error::InvalidConfig { what: "permits", reason });
         }
-        if number == 1 && self.has_agreed.load(Ordering::Acquire) && self.known_permits() > 0 {
+        if number == 1 && self.has_agreed() && self.known_permits() > 0 {
             return Ok(());
         }
         if request.limit().is_past() {
@@ -195,11 +204,12 @@ impl SemaphoreHandle {
     }
 
     pub(super) fn set_permits(&self, permits: u32) -> Result<()> {
+        self.settings.process().check("set_permits", &self.settings.path)?;
         let limit = Limit::after(self.settings.operation_timeout());
         // A caller that sets the number knows it, whatever number it was given before. This is
         // noted before the request: if its answer is lost, the number may have changed, and this
-        // handle must go on with the new one.
-        self.has_agreed.store(true, Ordering::Release);
+        // user must go on with the new one.
+        self.agrees();
         if self.shared.permits.set_number(self.settings.core(), permits, &limit)? {
             return Ok(());
         }

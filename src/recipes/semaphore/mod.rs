@@ -66,17 +66,21 @@ use crate::session::ZkSession;
 ///
 /// * If the node does not exist, or its data is empty, the call writes the number that was given to
 ///   `new`.
-/// * If the node has another number, and that is not 0, the call gives
-///   [`Error::InconsistentPermits`].
+/// * If the node has another number, and is as the program has made it that came first, the call
+///   gives [`Error::InconsistentPermits`]: the two programs differ. (The number 0 is a pause and no
+///   error.)
+/// * If somebody has set the number since, with [`set_permits`](Self::set_permits) or another
+///   client, it counts, and the log has a warning: once for each change.
 /// * If the data is no number, it is left as it is, with a warning in the log. Then each process
 ///   goes by the number that it saw last or that was given to `new`, so give the same number to
 ///   all.
 ///
-/// From then on the number in the node counts, at every grant. [`set_permits`](Self::set_permits)
-/// changes it. If you raise it, waiting threads get permits at once. If you lower it, nobody loses
+/// From then on the number in the node counts, at every grant, for all semaphores of this path and
+/// session that are given the same number: a program may make a `ZkSemaphore` for each call.
+/// `set_permits` changes the number in the node. If you raise it, waiting threads get permits at once. If you lower it, nobody loses
 /// a permit, and no permit is granted until enough of them are given back. To change the number for
-/// all clients, call `set_permits` first, and then change the number that the programs give to
-/// `new`.
+/// all clients, call `set_permits`. Then change the number that the programs give to `new`, when it
+/// suits you.
 ///
 /// The number 0 is a pause: threads that ask for one permit wait until the number is raised, also
 /// if this is their first call. A call whose time ends before that gets [`Error::Paused`]. A call
@@ -237,15 +241,16 @@ lock_calls! {
     /// Blocks until there is a permit for this call.
     acquire
     errors:
-    /// * [`Error::InconsistentPermits`] when this is the first use of this `ZkSemaphore`, and the
-    ///   number in its node is neither 0 nor the number that was given to [`new`](Self::new).
+    /// * [`Error::InconsistentPermits`] when another program has made the node with another number
+    ///   than was given to [`new`](Self::new), and nobody has set the number since. This is asked
+    ///   at the first use of the semaphore in the session.
     /// * A call that does not wait for ever gives [`Error::Paused`] in place of `WouldBlock` or
     ///   `TimedOut` when the number was 0 as this process saw it last.
     ;
 
     /// Takes a permit if one is free, and nobody else waits for it. If none is free, the call costs
-    /// two reads behind a `sync`, and no write. The first use of the semaphore reads the number
-    /// before that.
+    /// two reads behind a `sync`, and no write. The first use of the semaphore in the session reads
+    /// the number before that.
     #[doc(alias = "tryAcquire")]
     try_acquire;
 

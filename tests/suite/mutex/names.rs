@@ -121,8 +121,9 @@ fn junk_in_the_locks_folder_is_ignored_and_left_alone() {
         raw.create(&full_path(&at, &format!("{LOCK}/{name}")), b"not yours", PERSISTENT).unwrap();
     }
     let sessions = [session(&at), session(&at)];
-    let mutexes = sessions.each_ref().map(|session| ZkMutex::new(session, LOCK).unwrap());
     for _ in 0..2 {
+        // The log is told once for each session, also where each call has a lock object of its own.
+        let mutexes = sessions.each_ref().map(|session| ZkMutex::new(session, LOCK).unwrap());
         mutexes[0].try_lock().optional().unwrap().expect("there is no contender").unlock().unwrap();
         let guard = mutexes[0].lock().unwrap();
         let contenders = mutexes[0].contenders().unwrap();
@@ -146,9 +147,9 @@ fn junk_in_the_locks_folder_is_ignored_and_left_alone() {
 fn both_layouts_in_one_queue_are_an_error_in_the_log_once() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
-    let one = ZkMutex::new(&ours, LOCK).unwrap();
-    let other = ZkMutex::builder(&theirs, LOCK).layout(Layout::Kazoo).build().unwrap();
     for _ in 0..3 {
+        let one = ZkMutex::new(&ours, LOCK).unwrap();
+        let other = ZkMutex::builder(&theirs, LOCK).layout(Layout::Kazoo).build().unwrap();
         // The two still exclude each other.
         let guard = one.lock().unwrap();
         thread::scope(|scope| {

@@ -3,12 +3,14 @@
 use crate::support::{
     OpKind, Raw, Server, Shared, at_best,
     contend::{Section, proxied, session, spawn_waiting, stat, until_queue},
+    logged::logged,
     raw::{EPHEMERAL, EPHEMERAL_SEQUENTIAL, PERSISTENT},
     scenarios,
     scene::{SOON, full_path, queue, session_of, until_empty},
     until,
 };
 use crossbeam_channel::bounded;
+use log::Level;
 use std::{
     sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst},
     thread,
@@ -344,6 +346,58 @@ fn number_is_written_at_the_first_use_and_others_are_refused_at_theirs() {
     set_data(&at, b"");
     assert_eq!(ZkSemaphore::new(&theirs, PATH, 3).unwrap().permits(), Ok(3));
     assert_eq!(data(&at), b"3");
+}
+
+/// A service makes its semaphore in each call. Somebody changes the number, and the service is
+/// still told the old one, by its settings.
+fn a_number_that_was_set_counts_for_all_semaphores_and_is_logged_once() {
+    let at = Shared::chroot();
+    let (service, operator) = (session(&at), session(&at));
+    let call = |session: &ZkSession, n| {
+        let semaphore = ZkSemaphore::new(session, PATH, 2).unwrap();
+        let permits = semaphore.acquire_many(n)?.permits();
+        drop(semaphore.acquire()?);
+        assert!(semaphore.try_acquire().optional()?.is_some());
+        Ok::<_, Error>((permits, semaphore.permits()?))
+    };
+    let told = || {
+        let mut lines = logged(Level::Warn, &full_path(&at, PATH));
+        lines.retain(|line| line.contains("permits, and this client went by"));
+        lines.len()
+    };
+    assert_eq!(call(&service, 2), Ok((2, 2)));
+    let set = ZkSemaphore::new(&operator, PATH, 2).unwrap();
+    for (times, number) in [(1, 5), (2, 4)] {
+        set.set_permits(number).unwrap();
+        for _ in 0..3 {
+            assert_eq!(call(&service, number), Ok((number, number)));
+        }
+        assert_eq!(told(), times, "the service");
+    }
+    // A program that starts now, with the old number.
+    assert_eq!(call(&session(&at), 4), Ok((4, 4)));
+    assert_eq!((told(), data(&at)), (3, b"4".to_vec()));
+    until_nothing_left(&at);
+}
+
+fn a_semaphore_for_each_call_reads_the_number_once() {
+    let at = Shared::chroot();
+    let (proxy, through) = proxied(&at);
+    let session = session(&through);
+    let node = Some(full_path(&at, PATH));
+    let reads = |permits| {
+        proxy.clear();
+        drop(ZkSemaphore::new(&session, PATH, permits)?.acquire()?);
+        let mut requests = proxy.answered();
+        requests.retain(|request| request.kind == OpKind::GetData && request.path == node);
+        Ok::<_, Error>(requests.len())
+    };
+    let first = reads(2).unwrap();
+    // One with each count of the permits.
+    assert_eq!([reads(2), reads(2)], [Ok(1), Ok(1)]);
+    assert!(first > 1, "{first}");
+    assert!(matches!(reads(3), Err(Error::InconsistentPermits { ours: 3, theirs: 2, .. })));
+    until_nothing_left(&at);
 }
 
 fn number_that_is_absurd_is_refused_at_once() {
@@ -868,6 +922,8 @@ scenarios![
     a_waiter_for_many_is_not_starved_by_requests_for_few,
     leases_of_others_count_whatever_they_are_called,
     number_is_written_at_the_first_use_and_others_are_refused_at_theirs,
+    a_number_that_was_set_counts_for_all_semaphores_and_is_logged_once,
+    a_semaphore_for_each_call_reads_the_number_once,
     number_that_is_absurd_is_refused_at_once,
     raising_the_number_lets_waiters_in,
     lowering_the_number_takes_none_away_and_grants_none_until_enough_are_back,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::queue::MakeNode;
+use crate::queue::memory::{Fact, Memory};
 use zk_session::Acl;
 use zk_session::unstable::{CallError, CreateMode, Generation, Limit, Node, Operation};
 use zk_session::world::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -24,7 +25,17 @@ pub(crate) struct Count {
     is_seen: AtomicBool,
     /// Whether the semaphore takes no other number than the given one.
     is_fixed: bool,
-    warned: AtomicBool,
+    /// What the log was told of the number already.
+    memory: Arc<Memory>,
+}
+
+/// The number, as it was read.
+#[derive(Clone, Copy)]
+pub(crate) struct Number {
+    pub(crate) permits: u32,
+    /// The node was written since it was made. So this is not merely the number of the program that
+    /// came first: somebody has set it.
+    pub(crate) is_set: bool,
 }
 
 /// The meaning of the data of a semaphore's node.
@@ -37,16 +48,15 @@ enum Text {
 }
 
 impl Count {
-    pub(crate) fn new(path: String, acl: Acl, given: u32, is_fixed: bool) -> Self {
-        let known = AtomicU32::new(given);
-        Count {
-            path,
-            acl,
-            known,
-            is_seen: AtomicBool::new(false),
-            is_fixed,
-            warned: AtomicBool::new(false),
-        }
+    pub(crate) fn new(
+        path: String,
+        acl: Acl,
+        given: u32,
+        is_fixed: bool,
+        memory: Arc<Memory>,
+    ) -> Self {
+        let (known, is_seen) = (AtomicU32::new(given), AtomicBool::new(false));
+        Count { path, acl, known, is_seen, is_fixed, memory }
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -72,11 +82,18 @@ impl Count {
 
     /// The number in the node that was read, if its data is one. If not, use [`get`](Self::get),
     /// which finds the number or writes it.
-    pub(super) fn said(&self, node: &Node) -> Option<u32> {
+    pub(super) fn said(&self, node: &Node) -> Option<Number> {
         match read(&node.data) {
-            Text::Number(number) => {
-                self.note(number);
-                Some(number)
+            Text::Number(permits) => {
+                let (before, is_set) = (self.note(permits), node.stat.version > 0);
+                let change = || Fact::NumberSet(node.stat.mzxid);
+                if before != permits && is_set && self.memory.is_new(&self.path, change()) {
+                    warn!(
+                        "{}: its node says {permits} permits, and this client went by {before}: somebody has set another number, which counts from now on",
+                        self.path
+                    );
+                }
+                Some(Number { permits, is_set })
             }
             Text::Empty | Text::Other => None,
         }
@@ -92,7 +109,7 @@ impl Count {
         given: u32,
         watch: bool,
         limit: &Limit<'_>,
-    ) -> Result<u32, CallError> {
+    ) -> Result<Number, CallError> {
         loop {
             let ours = if self.is_seen.load(Ordering::Acquire) { self.known() } else { given };
             let node = self.node(generation, ours, watch, limit)?;
@@ -103,14 +120,14 @@ impl Count {
                 Text::Number(_) => {}
                 Text::Empty => self.write(generation, ours, &node, limit).map(drop)?,
                 Text::Other => {
-                    if !self.warned.swap(true, Ordering::Relaxed) {
+                    if self.memory.is_new(&self.path, Fact::NoNumber) {
                         warn!(
                             "{}: its data is no number of permits and is left as it is; each client uses the number that it was given",
                             self.path
                         );
                     }
                     self.note(ours); // for all objects of the path in this session
-                    return Ok(ours);
+                    return Ok(Number { permits: ours, is_set: false });
                 }
             }
         }
@@ -193,13 +210,14 @@ impl Count {
         }
     }
 
-    fn note(&self, number: u32) {
-        if !self.is_fixed {
-            if self.known.swap(number, Ordering::AcqRel) != number {
-                debug!("{}: {number} permits", self.path);
-            }
-            self.is_seen.store(true, Ordering::Release);
+    /// Takes the number that is at the server. Gives the one that was known before.
+    fn note(&self, number: u32) -> u32 {
+        if self.is_fixed {
+            return number;
         }
+        let before = self.known.swap(number, Ordering::AcqRel);
+        self.is_seen.store(true, Ordering::Release);
+        before
     }
 }
 

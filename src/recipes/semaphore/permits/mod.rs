@@ -10,7 +10,7 @@ mod taking;
 
 use std::sync::Arc;
 
-pub(crate) use self::count::Count;
+pub(crate) use self::count::{Count, Number};
 use crate::error::{Error, Result};
 use crate::queue::ContenderNode;
 use crate::queue::request::until_done;
@@ -86,7 +86,7 @@ impl Permits {
         core: &Core,
         given: u32,
         limit: &Limit<'_>,
-    ) -> Result<u32> {
+    ) -> Result<Number> {
         let path = self.count.path();
         query(op, core, path, limit, |generation, limit, _| {
             self.count.get(generation, given, false, limit)
@@ -173,7 +173,7 @@ impl Permits {
             || self.count.get(generation, self.count.known(), watch, &request.limit()),
             Ok,
         );
-        let count = count.map_err(|e| request.stop(self.count.path(), e))?;
+        let count = count.map_err(|e| request.stop(self.count.path(), e))?.permits;
         if self.count.is_fixed() && count != self.count.known() {
             let path = request.settings.path.clone();
             let (ours, theirs) = (self.count.known(), count);
