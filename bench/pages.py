@@ -56,7 +56,7 @@ class Data:
     def key(r):
         """Place, peer, workload, threads, processes, and the sessions or locks that vary."""
         workload, size = r["workload"], None
-        if workload in ("locks", "held"):
+        if workload in ("locks", "held", "objects"):
             size = r["ops"]
         elif workload in ("sessions", "waiters"):
             size = r["sessions"]
@@ -484,6 +484,7 @@ WORKLOADS = {
     "sessions": lambda threads, processes, size: f"{plural(size, 'session')} in one process",
     "locks": lambda threads, processes, size: f"{size:,} lock objects made",
     "held": lambda threads, processes, size: f"{size:,} locks taken and held",
+    "objects": lambda threads, processes, size: f"{size:,} calls, a lock object each",
 }
 
 
@@ -559,7 +560,7 @@ def beside_table(data):
     for place in [base, *(place for place in data.places() if place != base)]:
         for key in workloads(data, place):
             rates = {p: data.value("ops_per_s", place, p, *key) for p in peers}
-            if key[0] in ("sessions", "locks", "held", "shared") or not rates.get("ours"):
+            if key[0] in ("sessions", "locks", "held", "objects", "shared") or not rates.get("ours"):
                 continue
             handoff = {p: data.value("handoff_p50_us", place, p, *key) for p in peers}
             if key[0] == "hand_over":  # beside the same threads of the others
@@ -658,6 +659,12 @@ def memory_table(data):
     }
     rows, base = [], data.base()
     for key in workloads(data, base):
+        if key[0] == "objects":
+            run = data.runs(base, "ours", *key)[0]
+            memory = run["mb_per_tenth"]
+            text = f"{number(memory[0])} MB after a tenth of the calls, {number(memory[-1])} MB after all"
+            rows.append([f"{what(*key)}, on {run['paths']:,} paths", text, ""])
+            continue
         each = data.value("bytes_each", base, "ours", *key)
         if each is None or key[0] not in names:
             continue

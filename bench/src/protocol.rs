@@ -45,11 +45,12 @@ pub struct Args {
 }
 
 /// The keys whose values are numbers, with the range of each.
-const NUMBERS: [(&str, RangeInclusive<u64>); 6] = [
+const NUMBERS: [(&str, RangeInclusive<u64>); 7] = [
     ("max", 1..=u64::MAX),
     ("ms", 1..=u64::MAX),
     ("threads", 1..=10_000),
     ("sessions", 1..=10_000),
+    ("paths", 1..=1_000_000),
     ("warm", 0..=u64::MAX),
     ("hand_over", 0..=60_000),
 ];

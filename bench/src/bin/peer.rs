@@ -10,15 +10,16 @@
 //! - `waiters` (threads, sessions): one cycle each behind a holder;
 //! - `reentrant` (max);
 //! - `locks` (max): made on paths of their own, and kept; `held` (max): the same, and locked;
+//! - `objects` (threads, max, paths): a lock object for each call, on one path after the other;
 //! - `sessions` (sessions, threads, max and ms for each): threads use one session after the other.
 //!
 //! `bytes_each` in its line of JSON is the growth of the process for each waiter, lock or session.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::process::ExitCode;
 use std::thread::{self, Builder};
 use std::time::Duration;
-use zk_mutex::{Error, Held, ZkMutex, ZkRwLock, ZkSession};
+use zk_mutex::{Error, Held, ZkMutex, ZkRwLock, ZkSemaphore, ZkSession};
 use zk_mutex_bench::protocol::{
     self, Args, Counter, Cycle, Outcome, STACK, bytes_each, done, drain, gather, in_a_loop, line,
     mark, now, percentile, report, resident,
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
             "reentrant" => reentrant,
             "locks" => locks,
             "held" => held,
+            "objects" => objects,
             "sessions" => sessions,
             _ => return None,
         })
@@ -203,6 +205,56 @@ fn many<T>(args: &Args, mut make: impl FnMut(&str) -> zk_mutex::Result<T>) -> Ou
     done()?;
     drop(kept);
     Ok(())
+}
+
+/// A lock object for each call, as in a service that makes its locks where it needs them: kept
+/// mutexes, semaphores and read locks. The line of JSON has the memory of the process after each
+/// tenth of the calls, which should not grow once each path was used.
+fn objects(args: &Args) -> Outcome<()> {
+    const ROUNDS: usize = 10;
+    let session = ZkSession::connect(&args.hosts)?;
+    warm(args, &session)?;
+    let (threads, paths) = (args.threads()?, usize::try_from(args.number("paths", 25_000)?)?);
+    let max = usize::try_from(args.number("max", 1_000_000)?)?;
+    let call = |number: usize| -> zk_mutex::Result<u64> {
+        let (number, begun) = (number % paths, now());
+        let path = format!("{}/{number}", args.path());
+        match number % 3 {
+            0 => drop(ZkMutex::builder(&session, &path).keep(KEEP).build()?.lock()?),
+            1 => drop(ZkSemaphore::new(&session, &path, 2)?.acquire()?),
+            _ => drop(ZkRwLock::new(&session, &path)?.read()?),
+        }
+        Ok(now() - begun)
+    };
+    let round = |calls: Range<usize>| {
+        thread::scope(|scope| -> Outcome<Vec<u64>> {
+            let run = |first| {
+                let calls = calls.clone().skip(first).step_by(threads);
+                move || calls.map(call).collect::<zk_mutex::Result<Vec<u64>>>()
+            };
+            let started = (0..threads)
+                .map(|first| Builder::new().stack_size(STACK).spawn_scoped(scope, run(first)))
+                .collect::<Result<Vec<_>, _>>()?;
+            let mut all = Vec::new();
+            for thread in started {
+                all.extend(thread.join().map_err(|_| "a thread panicked")??);
+            }
+            Ok(all)
+        })
+    };
+    // The memory for the times is used before the first call, so it does not grow.
+    let mut latencies = vec![1; max];
+    latencies.clear();
+    mark("ready")?;
+    let (start, mut memory) = (now(), Vec::new());
+    for number in 0..ROUNDS {
+        latencies.extend(round(max * number / ROUNDS..max * (number + 1) / ROUNDS)?);
+        memory.push(format!("{:.1}", resident() as f64 / 1e6));
+    }
+    let more = format!(",\"paths\":{paths},\"mb_per_tenth\":[{}]", memory.join(","));
+    line(args, now() - start, &mut latencies, &more)?;
+    done()?;
+    Ok(session.close()?)
 }
 
 /// Many sessions in one process, each with a lock of its own, and threads that use one lock after
