@@ -197,7 +197,7 @@ impl<S: Send + 'static> LocalLock<S> {
 // ---- turns ----
 
 /// The turns of the threads of one lock.
-pub(crate) type Turns<H, S> = LocalQueue<H, Place, S, HoldBounds>;
+pub(crate) type Turns<H, S> = LocalQueue<H, Box<Place>, S, HoldBounds>;
 
 /// A thread's turn. Its drop gives the turn to the next thread, unless the turn became a hold. So
 /// the thread's place in the queue at the server outlives a call that ends without the lock, in
@@ -205,7 +205,7 @@ pub(crate) type Turns<H, S> = LocalQueue<H, Place, S, HoldBounds>;
 pub(crate) struct Turn<'a, H, S> {
     queue: &'a Arc<Turns<H, S>>,
     number: u64,
-    place: Option<Place>,
+    place: Option<Box<Place>>,
 }
 
 /// What a wait for a turn led to.

@@ -87,7 +87,7 @@ impl Queue {
         request: &Request<'_>,
         kind: Kind,
         callbacks: &Callbacks<'_>,
-        place: &mut Option<Place>,
+        place: &mut Option<Box<Place>>,
     ) -> Result<Option<HeldNode>> {
         let attempt = QueueAttempt { queue: self, request, kind, callbacks };
         // The listing may be older than this call, and show somebody who has gone since.
@@ -106,7 +106,7 @@ impl Queue {
 
 impl QueueAttempt<'_> {
     /// Goes through the queue with one node.
-    fn begin(&self, place: &mut Option<Place>) -> Step<HeldNode> {
+    fn begin(&self, place: &mut Option<Box<Place>>) -> Step<HeldNode> {
         if self.request.limit().is_past() {
             // A request that is sent now would make a node for which no time is left.
             return Err(self.request.stop(&self.queue.dir, CallError::Deadline));
@@ -116,7 +116,8 @@ impl QueueAttempt<'_> {
         }
         let generation = self.connected()?;
         // A node that was granted is about to be deleted: a panic came after its grant.
-        let is_over = |Place { contender, .. }: &mut Place| {
+        let is_over = |place: &mut Box<Place>| {
+            let contender = &place.contender;
             contender.is_granted || contender.generation.number != generation.number
         };
         drop(place.take_if(is_over));
@@ -127,7 +128,7 @@ impl QueueAttempt<'_> {
                 }
                 place
             }
-            None => place.insert(self.enqueue(&generation)?),
+            None => place.insert(Box::new(self.enqueue(&generation)?)),
         };
         let end = loop {
             match self.advance(current).and_then(|()| self.grant(current)) {
@@ -239,8 +240,8 @@ impl QueueAttempt<'_> {
                     debug!("{}: queued", contender.path);
                     self.request.progress();
                     let own = generation.nodes.register(contender.path.clone(), &notifier, OWN);
-                    let (waits, _own, _parent) = (None, own, parent);
-                    return Ok(Place { contender, notifier, waits, _own, _parent });
+                    let waits = None;
+                    return Ok(Place { contender, notifier, waits, _own: own, _parent: parent });
                 }
                 Err(CallError::NoNode) => {
                     self.queue.make(generation, limit).map_err(|e| self.request.stop(dir, e))?;
@@ -425,8 +426,8 @@ impl QueueAttempt<'_> {
         // Register before the watch is set: an event may arrive before the answer to the read that
         // sets it.
         let mask = EventMask { gone: AHEAD_GONE, changed: AHEAD_CHANGED };
-        let _ahead = Some(generation.nodes.register(ahead.path.clone(), notifier, mask));
-        let _session = self.session_changes(notifier);
+        let ahead_node = Some(generation.nodes.register(ahead.path.clone(), notifier, mask));
+        let session = self.session_changes(notifier);
         // If we are next, our own node is read in the same flight, with a watch: with that watch
         // set, the end of the node ahead is a grant, and no second listing is needed. A contender
         // further back sets the watch on its own node later, if it waits for long.
@@ -450,7 +451,8 @@ impl QueueAttempt<'_> {
         if watched == epoch && generation.epoch() == epoch {
             debug!("{}: waiting for {}", contender.path, ahead.path);
             let until = Instant::now() + SAFETY_POLL;
-            *waits = Some(Waits { epoch, sole: ahead.sole, until, _session, _ahead });
+            let sole = ahead.sole;
+            *waits = Some(Waits { epoch, sole, until, _session: session, _ahead: ahead_node });
         }
         Ok(false)
     }
@@ -468,7 +470,7 @@ impl QueueAttempt<'_> {
         if contender.listed.is_none() {
             notifier.clear(!(OWN_GONE | OWN_CHANGED));
         }
-        let _session = self.session_changes(notifier);
+        let session = self.session_changes(notifier);
         let (ahead, epoch) = self.list(contender, self.request.mode != Mode::Try)?;
         if ahead.is_none() {
             return Ok(true);
@@ -478,7 +480,8 @@ impl QueueAttempt<'_> {
         if contender.generation.epoch() == epoch {
             debug!("{}: waiting for a change of the queue", contender.path);
             let until = Instant::now() + SAFETY_POLL;
-            *waits = Some(Waits { epoch, sole: false, until, _session, _ahead: None });
+            let sole = false;
+            *waits = Some(Waits { epoch, sole, until, _session: session, _ahead: None });
         }
         Ok(false)
     }
@@ -633,7 +636,8 @@ mod tests {
         let short = Duration::from_millis(300);
         place_that_goes_on(&session, short, |queue, request, mut place| {
             place.contender.is_granted = true;
-            let acquired = queue.acquire(request, Kind::Lock, &Callbacks::NONE, &mut Some(place));
+            let acquired =
+                queue.acquire(request, Kind::Lock, &Callbacks::NONE, &mut Some(Box::new(place)));
             assert!(!matches!(acquired, Ok(Some(_))));
         });
     }
@@ -648,7 +652,8 @@ mod tests {
         let guard = mutex.lock().unwrap();
         place_that_goes_on(&session, Duration::from_secs(20), |queue, request, place| {
             guard.unlock().unwrap();
-            let acquired = queue.acquire(request, Kind::Lock, &Callbacks::NONE, &mut Some(place));
+            let acquired =
+                queue.acquire(request, Kind::Lock, &Callbacks::NONE, &mut Some(Box::new(place)));
             assert!(matches!(acquired, Ok(Some(_))));
             assert!(!request.call.is_contended());
         });

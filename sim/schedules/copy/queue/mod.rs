@@ -49,7 +49,7 @@ impl Queue {
         request: &Request<'_>,
         _kind: name::Kind,
         callbacks: &Callbacks<'_>,
-        _place: &mut Option<Place>,
+        _place: &mut Option<Box<Place>>,
     ) -> Result<Option<HeldNode>> {
         let core = request.core();
         loop {
