@@ -37,7 +37,7 @@ fn listing(c: &mut Criterion) {
     let mut group = c.benchmark_group("listing, embedded server");
     for size in [10, 1_000] {
         let [ours, theirs] = [0, 1]
-            .map(|i| ZkSemaphore::new(&sessions[i], &format!("/semaphore-{size}"), size).unwrap());
+            .map(|i| ZkSemaphore::new(&sessions[i], format!("/semaphore-{size}"), size).unwrap());
         let _held = theirs.acquire_many(size).unwrap();
         group.throughput(Throughput::Elements(size.into()));
         group.bench_function(BenchmarkId::from_parameter(size), |b| {

@@ -116,7 +116,7 @@ impl Fleet {
 
     fn held(&self) -> Outcome {
         let sessions = self.connect_all()?;
-        let lock = |(number, session)| ZkMutex::new(session, &self.path_of(number))?.lock();
+        let lock = |(number, session)| ZkMutex::new(session, self.path_of(number))?.lock();
         let guards = sessions.iter().enumerate().map(lock).collect::<Result<Vec<_>, _>>()?;
         rest()?;
         guards.iter().try_for_each(|guard| guard.check())?;

@@ -74,7 +74,7 @@ fn cycle_of<G: Deref<Target = Held>>(
 }
 
 fn warm(args: &Args, session: &ZkSession) -> Outcome<()> {
-    let mutex = ZkMutex::new(session, &args.warm_path())?;
+    let mutex = ZkMutex::new(session, args.warm_path())?;
     for _ in 0..args.number("warm", 500)? {
         cycle(&mutex, || ())?;
     }
@@ -268,7 +268,7 @@ fn sessions(args: &Args) -> Outcome<()> {
         let begun = now();
         let session = ZkSession::connect(&args.hosts)?;
         connecting.push(now() - begun);
-        let mutex = ZkMutex::new(&session, &format!("{}/{number}", args.path()))?;
+        let mutex = ZkMutex::new(&session, format!("{}/{number}", args.path()))?;
         drop(mutex.lock()?); // makes its folder
         locks.push((session, mutex));
     }

@@ -17,7 +17,7 @@ fn path(i: usize) -> String {
 /// Whether another kind of lock can be made on the path.
 #[track_caller]
 fn is_free(session: &ZkSession, i: usize) -> bool {
-    match ZkRwLock::new(session, &path(i)) {
+    match ZkRwLock::new(session, path(i)) {
         Ok(_) => true,
         Err(Error::InvalidConfig { reason, .. }) if reason.contains("(mutex)") => false,
         Err(e) => panic!("{e}"),
@@ -29,14 +29,13 @@ fn a_hundred_thousand_locks_live_at_once_and_leave_nothing() {
     let at = server.connect_string();
     let session = session(&at);
     let embedded = server.embedded_server();
-    let locks: Vec<ZkMutex> =
-        (0..LIVE).map(|i| ZkMutex::new(&session, &path(i)).unwrap()).collect();
+    let locks: Vec<ZkMutex> = (0..LIVE).map(|i| ZkMutex::new(&session, path(i)).unwrap()).collect();
     for op in [Op::Create, Op::GetChildren, Op::GetData, Op::Exists] {
         assert_eq!(embedded.count(op), 0, "making a lock sends nothing");
     }
     // A second lock on the same path shares the state of the first one and keeps it when the first
     // is dropped.
-    let second = ZkMutex::new(&session, &path(0)).unwrap();
+    let second = ZkMutex::new(&session, path(0)).unwrap();
     let guard = locks[0].lock().unwrap();
     assert_eq!(second.lock().unwrap().hold_count(), 2);
     guard.unlock().unwrap();
@@ -53,7 +52,7 @@ fn a_hundred_thousand_locks_live_at_once_and_leave_nothing() {
     assert!(is_free(&session, 0));
     // The same number of locks of another kind on the same paths.
     let others: Vec<_> =
-        (0..LIVE).map(|i| ZkExclusiveLock::new(&session, &path(i)).unwrap()).collect();
+        (0..LIVE).map(|i| ZkExclusiveLock::new(&session, path(i)).unwrap()).collect();
     drop(others[LIVE - 1].lock().unwrap());
     until_empty(&at, &path(LIVE - 1));
     until_empty(&at, &path(0));

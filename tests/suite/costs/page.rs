@@ -837,12 +837,11 @@ fn threads_are_as_many_as_the_page_says() {
     let sessions: Vec<_> = (0..MANY).map(|_| session_of(&at, TIMEOUT)).collect();
     count("a session", before, 0);
     let path = |number: usize| format!("/locks/{number}");
-    let mutexes: Vec<_> =
-        (0..MANY).map(|i| ZkMutex::new(&sessions[0], &path(i)).unwrap()).collect();
+    let mutexes: Vec<_> = (0..MANY).map(|i| ZkMutex::new(&sessions[0], path(i)).unwrap()).collect();
     let before = lasting_threads();
     let held: Vec<_> = mutexes.iter().map(|mutex| mutex.lock().unwrap()).collect();
     count("a held lock", before, 0);
-    let other = &ZkMutex::new(&sessions[1], &path(0)).unwrap();
+    let other = &ZkMutex::new(&sessions[1], path(0)).unwrap();
     thread::scope(|scope| {
         let before = lasting_threads();
         let wait = || Waiter::start_waiting(scope, || other.lock().unwrap());

@@ -113,10 +113,10 @@ fn guards_of_this_process_are_contention_in_an_outage() {
     let session = session(&at);
     let at_path = |name: &str| format!("/locks/{name}");
     let [read, written] =
-        ["read", "written"].map(|name| ZkRwLock::new(&session, &at_path(name)).unwrap());
-    let single = ZkSemaphoreMutex::new(&session, &at_path("single")).unwrap();
-    let exclusive = ZkExclusiveLock::new(&session, &at_path("exclusive")).unwrap();
-    let free = ZkMutex::new(&session, &at_path("free")).unwrap();
+        ["read", "written"].map(|name| ZkRwLock::new(&session, at_path(name)).unwrap());
+    let single = ZkSemaphoreMutex::new(&session, at_path("single")).unwrap();
+    let exclusive = ZkExclusiveLock::new(&session, at_path("exclusive")).unwrap();
+    let free = ZkMutex::new(&session, at_path("free")).unwrap();
     let _reader = read.read().unwrap();
     let _writer = written.write().unwrap();
     let _single = single.lock().unwrap();

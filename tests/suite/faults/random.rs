@@ -264,7 +264,7 @@ fn play(expires: bool) {
                     fastrand::Rng::with_seed(seed ^ ((number * THREADS + thread) as u64) << 32);
                 let (world, session) = (&world, &sessions[number]);
                 scope.spawn(move || {
-                    let own = ZkMutex::new(session, &format!("/c/own-{number}-{thread}")).unwrap();
+                    let own = ZkMutex::new(session, format!("/c/own-{number}-{thread}")).unwrap();
                     while !world.is_over.load(SeqCst) {
                         world.call(&mut random, locks, &own);
                     }

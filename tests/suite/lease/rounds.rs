@@ -282,7 +282,7 @@ pub fn hold(address: &str) {
     )
     .unwrap();
     assert_eq!(session.status().timeout, timeout);
-    let mutex = ZkMutex::new(&session, &var("LOCK")).unwrap();
+    let mutex = ZkMutex::new(&session, var("LOCK")).unwrap();
     let ready = || println!("ready");
     match holder {
         Holder::Idle => {

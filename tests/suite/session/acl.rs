@@ -116,9 +116,9 @@ fn entries_that_the_server_refuses_are_an_error_with_advice() {
     for (i, acl) in wrong.into_iter().enumerate() {
         let path = format!("/safe/lock-{i}");
         let mutex = ZkMutex::builder(&ours, &path).acl(acl.clone()).build().unwrap();
-        let permit = ZkSemaphore::builder(&ours, &format!("{path}-permits"), 2).acl(acl.clone());
+        let permit = ZkSemaphore::builder(&ours, format!("{path}-permits"), 2).acl(acl.clone());
         let exclusive =
-            ZkExclusiveLock::builder(&ours, &format!("{path}-x")).acl(acl).build().unwrap();
+            ZkExclusiveLock::builder(&ours, format!("{path}-x")).acl(acl).build().unwrap();
         for refused in [
             mutex.lock().map(drop),
             mutex.try_lock().optional().map(drop),

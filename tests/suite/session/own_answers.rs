@@ -32,7 +32,7 @@ fn many_threads_take_many_locks_of_a_session_over_cuts_and_a_slow_server() {
     let taken = [const { AtomicBool::new(false) }; LOCKS];
     let done = AtomicUsize::new(0);
     let locks: Vec<_> =
-        (0..LOCKS).map(|i| ZkMutex::new(&session, &format!("/locks/{i}")).unwrap()).collect();
+        (0..LOCKS).map(|i| ZkMutex::new(&session, format!("/locks/{i}")).unwrap()).collect();
     thread::scope(|scope| {
         for number in 0..3 * LOCKS {
             let (mutex, taken, done) = (&locks[number % LOCKS], &taken[number % LOCKS], &done);

@@ -127,7 +127,7 @@ fn many_waiting_threads_are_answered() {
         for i in 0..100 {
             let session = &session;
             scope.spawn(move || {
-                let mutex = ZkMutex::new(session, &format!("/locks/l{i}")).unwrap();
+                let mutex = ZkMutex::new(session, format!("/locks/l{i}")).unwrap();
                 (0..5).for_each(|_| mutex.lock().unwrap().unlock().unwrap());
             });
         }

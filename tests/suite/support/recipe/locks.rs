@@ -72,7 +72,7 @@ pub fn make(recipe: Recipe, session: &ZkSession, path: &str) -> Lock {
         Recipe::Multi => {
             let mutex = mutex(WaitStrategy::Predecessor);
             // This member is taken after the lock that the scenario tests.
-            let beside = ZkRwLock::new(session, &format!("{path}-beside")).unwrap();
+            let beside = ZkRwLock::new(session, format!("{path}-beside")).unwrap();
             let members = [Member::from(&mutex), Member::read(&beside)];
             Box::new(Multi(ZkMultiLock::new(members).unwrap(), mutex))
         }
