@@ -215,40 +215,30 @@ impl QueueAttempt<'_> {
         let id = name::new_id(*layout);
         (self.callbacks.on_id)(&id);
         let prefix = path::join(dir, &name::prefix(*layout, self.kind, &id));
-        loop {
-            // The server does the two in order, so the listing shows our node, and all that was
-            // acknowledged to others before it: it needs no `sync`.
-            let create = create_contender(
-                &prefix,
-                &id,
-                CreateMode::EphemeralSequential,
-                &self.request.settings.data,
-                acl,
-            );
-            let list = (Operation::GetChildren { path: dir, watch }, None);
-            let flight = generation.flight(&[create, list], limit);
-            match flight.and_then(|mut answers| Ok((answers.take(0)?.created()?, answers))) {
-                Ok((created, mut answers)) => {
-                    let sequence =
-                        name::parse(path::name(&created.0)).map_or(0, |own| own.sequence);
-                    if rule::is_half_used(sequence) {
-                        self.queue.warn_half_used();
-                    }
-                    let mut contender = ContenderNode::new(generation.clone(), created, id);
-                    // If only the listing failed, `list` makes another.
-                    contender.listed = answers.listed(1).ok();
-                    debug!("{}: queued", contender.path);
-                    self.request.progress();
-                    let own = generation.nodes.register(contender.path.clone(), &notifier, OWN);
-                    let waits = None;
-                    return Ok(Place { contender, notifier, waits, _own: own, _parent: parent });
-                }
-                Err(CallError::NoNode) => {
-                    self.queue.make(generation, limit).map_err(|e| self.request.stop(dir, e))?;
-                }
-                Err(e) => return Err(self.request.stop(dir, e)),
-            }
+        // The server does the two in order, so the listing shows our node, and all that was
+        // acknowledged to others before it: it needs no `sync`.
+        let create = create_contender(
+            &prefix,
+            &id,
+            CreateMode::EphemeralSequential,
+            &self.request.settings.data,
+            acl,
+        );
+        let list = (Operation::GetChildren { path: dir, watch }, None);
+        let flight = self.queue.flight(generation, &[create, list], limit);
+        let made = flight.and_then(|mut answers| Ok((answers.take(0)?.created()?, answers)));
+        let (created, mut answers) = made.map_err(|e| self.request.stop(dir, e))?;
+        let sequence = name::parse(path::name(&created.0)).map_or(0, |own| own.sequence);
+        if rule::is_half_used(sequence) {
+            self.queue.warn_half_used();
         }
+        let mut contender = ContenderNode::new(generation.clone(), created, id);
+        // If only the listing failed, `list` makes another.
+        contender.listed = answers.listed(1).ok();
+        debug!("{}: queued", contender.path);
+        self.request.progress();
+        let own = generation.nodes.register(contender.path.clone(), &notifier, OWN);
+        Ok(Place { contender, notifier, waits: None, _own: own, _parent: parent })
     }
 
     /// Lists the queue and waits, until no node is ahead.

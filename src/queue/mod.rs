@@ -33,7 +33,9 @@ use self::snapshot::{Children, Folder, snapshot};
 use crate::error::Result;
 use crate::observer::EventQueue;
 use crate::session::ZkSession;
-use zk_session::unstable::{CallError, Core, Generation, Limit, Node, Operation, Process, Reply};
+use zk_session::unstable::{
+    Answers, CallError, Core, Generation, Limit, Node, Operation, Process, Removal, Reply,
+};
 use zk_session::world::wall_time;
 use zk_session::world::{self, HashMap};
 use zk_session::{Acl, Session};
@@ -273,16 +275,22 @@ impl Queue {
         Queue { above: Some(make), ..self }
     }
 
-    /// Makes the queue's znode, and the missing ones above it.
-    fn make(
+    /// Sends requests of which the first makes a node in the queue, in one flight. Makes the queue's
+    /// znode in it if it is missing, and the missing ones above it.
+    fn flight(
         &self,
         generation: &Generation,
+        requests: &[(Operation<'_>, Option<Removal>)],
         limit: &Limit<'_>,
-    ) -> std::result::Result<(), CallError> {
-        if let Some(make) = &self.above {
-            make(generation, limit)?;
+    ) -> std::result::Result<Answers, CallError> {
+        let below = self.above.is_some().then(|| path::parent(&self.dir));
+        let flight = || generation.flight_in(&self.dir, below, &self.acl, requests, limit);
+        loop {
+            match (flight(), &self.above) {
+                (Err(CallError::NoNode), Some(make)) => make(generation, limit)?,
+                (flight, _) => return flight,
+            }
         }
-        generation.make_parents(&self.dir, &self.acl, limit)
     }
 
     /// The same queue, with another strategy for its waiters.

@@ -106,7 +106,6 @@ impl Requests {
         let (core, begun) = (self.core(), Instant::now());
         core.process().check(HOLD, prefix)?;
         let (limit, retry) = (self.limit(begun), Retry::since(begun));
-        let mut has_made_parents = false;
         loop {
             // With an id of its own for each try, a node of an earlier try is never taken for this
             // one.
@@ -116,28 +115,22 @@ impl Requests {
                 Error::InvalidPath { rule, .. } => Error::InvalidPath { path: prefix.into(), rule },
                 e => e,
             })?;
-            let (node, parent) = (NewNode { full: &full, id, data, acl }, path::parent(&full));
+            let node = NewNode { full: &full, id, data, acl };
             check_length(&node.create())?;
             let generation = core.connected(HOLD, prefix, &limit, &retry)?;
-            let (e, at) = match node.make(&generation, &limit) {
+            let e = match node.make(&generation, &limit) {
                 Ok((leased, removal)) => {
                     let (lost, is_released) = (leased.signal(), false);
                     let path = shown;
                     return Ok(Ephemeral { path, generation, leased, removal, lost, is_released });
                 }
-                Err(CallError::NoNode) => match generation.make_parents(parent, acl, &limit) {
-                    Ok(()) if !std::mem::replace(&mut has_made_parents, true) => continue,
-                    // Somebody deletes them over and over.
-                    Ok(()) => (CallError::ConnectionLoss, prefix),
-                    Err(e) => (e, core.shown(parent)),
-                },
-                Err(e) => (e, prefix),
+                Err(e) => e,
             };
             match e {
                 CallError::ConnectionLoss | CallError::Expired if !limit.is_past() => {
                     core.failed(&retry);
                 }
-                e => return Err(error(HOLD, at.to_owned(), e)),
+                e => return Err(error(HOLD, prefix.to_owned(), e)),
             }
         }
     }
@@ -166,7 +159,9 @@ impl NewNode<'_> {
     ) -> Result<(Arc<LeasedNode>, Removal), CallError> {
         let &NewNode { full: path, ref id, .. } = self;
         let lost = Removal::of_create(path, id);
-        let answer = generation.flight(&[(self.create(), Some(lost))], limit)?.take(0);
+        let create = [(self.create(), Some(lost))];
+        let flight = generation.flight_in(path::parent(path), None, self.acl, &create, limit);
+        let answer = flight?.take(0);
         let (_, czxid) = answer.and_then(Reply::created)?;
         let removal = Removal::named(path.to_owned(), id.clone());
         // The event loop sets a watch on the node soon. If the node is deleted before, the read

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::generation::CallError;
 use crate::clock::BootTime;
-use crate::world::Mutex;
+use crate::world::{HashSet, Mutex};
 use zk_wire::code::err;
 use zk_wire::record::Stat;
 
@@ -31,6 +31,9 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 /// A server that does not know `createContainer` may close the connection at it. When it was closed
 /// so often in a row, before an answer came, this is taken for the reason.
 const LOST_CONNECTIONS: u32 = 2;
+
+/// At most so many folders are remembered as seen.
+const MOST_SEEN: usize = 1 << 10;
 
 /// What a session knows of its server's containers, in all its generations.
 #[derive(Default)]
@@ -48,6 +51,8 @@ struct State {
     made: BTreeMap<String, i64>,
     /// `None` while there are no such parents.
     next_look: Option<BootTime>,
+    /// Folders in which this session has made another one. They may be gone by now.
+    seen: HashSet<String>,
 }
 
 impl Parents {
@@ -62,7 +67,7 @@ impl Parents {
     pub(crate) fn is_refusal(
         &self,
         connection: (u64, u64),
-        created: &Result<(), CallError>,
+        created: &Result<i64, CallError>,
     ) -> bool {
         let mut state = self.0.lock();
         let were_persistent = state.are_persistent;
@@ -96,6 +101,20 @@ impl Parents {
             );
         }
         is_refusal
+    }
+
+    /// Whether this folder exists, as far as is known.
+    pub(crate) fn stands(&self, dir: &str) -> bool {
+        self.0.lock().seen.contains(dir)
+    }
+
+    /// This folder exists.
+    pub(crate) fn saw(&self, dir: &str) {
+        let mut state = self.0.lock();
+        if state.seen.len() >= MOST_SEEN {
+            state.seen = HashSet::default();
+        }
+        state.seen.insert(dir.to_owned());
     }
 
     /// A persistent parent was made, by the transaction `czxid`.
@@ -163,8 +182,8 @@ mod tests {
     use super::*;
     use zk_wire::code::op;
 
-    fn outcome(code: i32) -> Result<(), CallError> {
-        if code == err::OK { Ok(()) } else { Err(CallError::of(op::CREATE_CONTAINER, code)) }
+    fn outcome(code: i32) -> Result<i64, CallError> {
+        if code == err::OK { Ok(7) } else { Err(CallError::of(op::CREATE_CONTAINER, code)) }
     }
 
     #[test]
@@ -200,6 +219,21 @@ mod tests {
         // The session has ended with the connection, and another has begun.
         assert!(!parents.is_refusal((1, 3), &Err(CallError::Expired)));
         assert!(lost((2, 1)));
+    }
+
+    #[test]
+    fn so_many_folders_are_remembered_and_no_more() {
+        let parents = Parents::default();
+        let seen = |parents: &Parents| parents.0.lock().seen.len();
+        parents.saw("/a");
+        parents.saw("/b");
+        assert!(parents.stands("/a") && parents.stands("/b") && !parents.stands("/c"));
+        for n in seen(&parents)..MOST_SEEN {
+            parents.saw(&format!("/locks/{n}"));
+        }
+        assert_eq!(seen(&parents), MOST_SEEN);
+        parents.saw("/one/more");
+        assert!(parents.stands("/one/more") && seen(&parents) == 1);
     }
 
     #[test]

@@ -107,13 +107,6 @@ impl ExclusiveAttempt<'_> {
                 Ok(()) if was_made => {}
                 Ok(()) => self.request.progress(),
                 Err(CallError::NodeExists) => {}
-                Err(CallError::NoNode) => {
-                    let dir = path::parent(node);
-                    generation
-                        .make_parents(dir, acl, limit)
-                        .map_err(|e| self.request.stop(dir, e))?;
-                    continue;
-                }
                 Err(e) => return Err(self.request.stop(node, e)),
             }
             let is_made = create_attempt.made.is_some();
@@ -252,7 +245,8 @@ impl CreateAttempt {
         let removal = Removal::signed(self.path.clone(), nonce.clone(), None);
         let create =
             Operation::Create { path: &self.path, data: &data, acl, mode: CreateMode::Ephemeral };
-        let flight = self.generation.flight(&[(create, Some(removal))], limit);
+        let (folder, create) = (path::parent(&self.path), [(create, Some(removal))]);
+        let flight = self.generation.flight_in(folder, None, acl, &create, limit);
         let (_, czxid) = flight.and_then(|mut answers| answers.take(0)?.created())?;
         (self.nonce, self.made) = (nonce, Some(czxid));
         Ok(())

@@ -449,7 +449,7 @@ fn a_mutex_costs_what_the_page_says() {
     let near = &ZkMutex::builder(&scene.near, LOCK).hand_over(TIMEOUT).build().unwrap();
     let far = &ZkMutex::new(&scene.far, LOCK).unwrap();
     // makes the folder above
-    drop(ZkMutex::new(&scene.far, "/locks/other").unwrap().lock().unwrap());
+    ZkMutex::new(&scene.near, "/locks/other").unwrap().lock().unwrap().unlock().unwrap();
     let guard = scene.row("`lock()`, the first one on its path", || near.lock().unwrap());
     guard.unlock().unwrap();
     let guard = scene.row("`lock()`, free", || near.lock().unwrap());

@@ -1,5 +1,6 @@
 //! Faults over each recipe, faults of processes, and random faults.
 pub mod contention;
+pub mod folders;
 pub mod other_kinds;
 pub mod phases;
 pub mod places;
@@ -11,6 +12,7 @@ pub mod third_parties;
 
 crate::support::tables![
     contention,
+    folders,
     other_kinds,
     phases,
     places,

@@ -125,9 +125,10 @@ fn a_container_whose_connection_is_lost_twice_is_made_persistent_and_goes_when_e
     let (server, at) = start(Brand::ZooKeeper38);
     let session = session(&at);
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
-    // Each follows a create of the contender's node, which finds no parent.
-    server.drop_request(Op::Create.on(LOCK).skip(1));
-    server.drop_request(Op::Create.on(LOCK).skip(2));
+    // Each is the first create of a flight that makes the folders, and follows a create of the
+    // contender's node alone, which has found no parent.
+    server.drop_request(Op::Create.on("/app").skip(1));
+    server.drop_request(Op::Create.on("/app").skip(2));
     let guard = mutex.lock().unwrap();
     assert_eq!(server.pending_faults(), 0, "both were met");
     guard.unlock().unwrap();

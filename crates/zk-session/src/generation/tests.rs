@@ -4,7 +4,7 @@
 use crossbeam_channel::Sender;
 
 use super::*;
-use crate::acl::Acl;
+use crate::acl::{Acl, AclEntry, Permissions};
 use crate::cancel::CancelToken;
 use crate::lease::node::{Listener, NodeWatch};
 use crate::limit::Ended;
@@ -15,7 +15,8 @@ use crate::world::bounded;
 use crate::{Config, Session, SessionEvent};
 use zk_test_server::{Op, TestServer};
 use zk_test_support::control;
-use zk_wire::code::event;
+use zk_wire::code::{event, op};
+use zk_wire::path;
 
 /// A session with a timeout of 40 s.
 fn long_session(server: &TestServer) -> Session {
@@ -472,6 +473,75 @@ fn a_large_listing_is_whole_while_other_callers_read_too() {
         }
     });
     assert_eq!(server.count(zk_test_server::Op::Connect), 1);
+}
+
+/// How many containers were asked for.
+fn containers(server: &TestServer) -> usize {
+    server.requests().iter().filter(|request| request.opcode == op::CREATE_CONTAINER).count()
+}
+
+/// Makes a node in the folder `dir`.
+fn make_in(
+    generation: &Generation,
+    dir: &str,
+    acl: &Acl,
+    limit: &Limit<'_>,
+) -> Result<(), CallError> {
+    let (path, mode) = (&path::join(dir, "n-"), CreateMode::EphemeralSequential);
+    let create = (Operation::Create { path, data: &[], acl: &Acl::Open, mode }, None);
+    generation.flight_in(dir, None, acl, &[create], limit)?.take(0)?.created().map(drop)
+}
+
+/// An ACL further up may not let us make nodes, and need not.
+#[test]
+fn missing_folders_are_made_in_one_flight_and_those_that_exist_need_no_right() {
+    let server = TestServer::start().unwrap();
+    let session = long_session(&server);
+    let generation = session.core().generation().unwrap();
+    let make = |dir| make_in(&generation, dir, &Acl::Open, &Limit::NONE);
+    let made = || containers(&server);
+    make("/a/b/c").unwrap();
+    assert_eq!(made(), 3);
+    make("/a/b/c").unwrap();
+    assert_eq!(made(), 3, "the folder is there");
+    make("/a/b/d").unwrap();
+    assert_eq!(made(), 4, "the folders above were seen");
+    // Nobody may make nodes in the root any more.
+    let entry = |permissions| AclEntry { permissions, scheme: "world".into(), id: "anyone".into() };
+    let only = |permissions| Acl::Custom(vec![entry(permissions)]);
+    let set = |path, acl: &Acl| {
+        let set = Operation::SetAcl { path, acl, version: None };
+        generation.call(set, &Limit::NONE).unwrap()
+    };
+    set("/", &only(Permissions::READ | Permissions::ADMIN));
+    let other = long_session(&server);
+    let other = other.core().generation().unwrap();
+    make_in(&other, "/a/e/f", &Acl::Open, &Limit::NONE).unwrap();
+    assert_eq!(made(), 4 + 3);
+    assert_eq!(make("/b/c"), Err(CallError::NoAuth("CREATE")));
+    set("/a/b", &only(Permissions::READ | Permissions::ADMIN));
+    assert_eq!(make("/a/b/g"), Err(CallError::NoAuth("CREATE")));
+    // The folders were deleted since.
+    set("/", &Acl::Open);
+    make("/x/y").unwrap();
+    let node = generation.children("/x/y", false, &Limit::NONE).unwrap();
+    let node = format!("/x/y/{}", node.children.names()[0]);
+    for path in [&*node, "/x/y", "/x"] {
+        generation.call(Operation::Delete { path, version: None }, &Limit::NONE).unwrap();
+    }
+    make("/x/y").unwrap();
+}
+
+/// Such a folder would stay: a server does not delete a container that never had a child.
+#[test]
+fn a_call_whose_time_is_over_makes_no_folder() {
+    let server = TestServer::start().unwrap();
+    let session = long_session(&server);
+    let generation = session.core().generation().unwrap();
+    let limit = Limit::after(Duration::ZERO);
+    assert_eq!(make_in(&generation, "/l/a", &Acl::Open, &limit), Err(CallError::Deadline));
+    assert!(generation.children("/", false, &Limit::NONE).is_ok());
+    assert_eq!(containers(&server), 0);
 }
 
 #[test]

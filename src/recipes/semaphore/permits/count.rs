@@ -176,18 +176,17 @@ impl Count {
                 Err(CallError::NoNode) => {}
                 read => return read,
             }
+            let (path, data, acl) = (&self.path, number.to_string(), &self.acl);
             if self.is_fixed {
-                generation.make_parents(&self.path, &self.acl, limit)?;
+                let read = [(Operation::GetData { path, watch }, None)];
+                generation.flight_in(path, None, acl, &read, limit)?;
                 continue;
             }
-            let data = number.to_string();
-            let (path, data, acl) = (&self.path, data.as_bytes(), &self.acl);
-            let create = Operation::Create { path, data, acl, mode: CreateMode::Persistent };
-            match generation.call(create, limit) {
+            let (data, mode) = (data.as_bytes(), CreateMode::Persistent);
+            let create = [(Operation::Create { path, data, acl, mode }, None)];
+            let flight = generation.flight_in(path::parent(path), None, acl, &create, limit);
+            match flight?.take(0) {
                 Ok(_) | Err(CallError::NodeExists) => {}
-                Err(CallError::NoNode) => {
-                    generation.make_parents(path::parent(&self.path), &self.acl, limit)?;
-                }
                 Err(e) => return Err(e),
             }
         }

@@ -116,8 +116,17 @@ impl Taking<'_> {
             let count = is_last.then(|| self.permits.count_requests(false));
             let requests: Vec<_> =
                 creates.chain(count.into_iter().flatten().map(|read| (read, None))).collect();
-            let flight = generation.flight(&requests, limit);
-            let mut answers = flight.map_err(|e| self.request.stop(dir, e))?;
+            let count = &self.permits.count;
+            let flight = generation.flight_in(dir, Some(count.path()), acl, &requests, limit);
+            let mut answers = match flight {
+                // The semaphore's node is missing.
+                Err(CallError::NoNode) => {
+                    let made = count.get(&generation, count.known(), false, limit);
+                    made.map_err(|e| self.request.stop(dir, e))?;
+                    continue;
+                }
+                flight => flight.map_err(|e| self.request.stop(dir, e))?,
+            };
             let mut failed = None;
             for (at, id) in ids.iter().enumerate() {
                 match answers.take(at).and_then(Reply::created) {
@@ -153,20 +162,6 @@ impl Taking<'_> {
                         Err(stop) => return Err(stop),
                     };
                     return Ok((generation, contenders, fits));
-                }
-                // The semaphore's node is made first: `make_parents` would make it as a container,
-                // which the server may delete.
-                Some(CallError::NoNode) => {
-                    let counted = self.permits.count.get(
-                        &generation,
-                        self.permits.count.known(),
-                        false,
-                        limit,
-                    );
-                    match counted.and_then(|_| generation.make_parents(dir, acl, limit)) {
-                        Ok(()) => continue,
-                        Err(e) => e,
-                    }
                 }
                 Some(e) => e,
             };
