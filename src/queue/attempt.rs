@@ -21,8 +21,8 @@ use super::{Contender, HeldNode, Queue, WaitStrategy};
 use crate::error::{Error, Result};
 use crate::queue::request::Mode;
 use zk_session::unstable::{
-    Answers, CallError, CreateMode, EventMask, Generation, Listed, NodeWatch, Notifier, Operation,
-    Refused, Registration, Removal, Reply, create_contender,
+    Answers, CallError, CreateMode, EventMask, Generation, Limit, Listed, NodeWatch, Notifier,
+    Operation, Refused, Registration, Removal, Reply, create_contender,
 };
 use zk_session::world::Instant;
 use zk_wire::path;
@@ -111,20 +111,21 @@ impl QueueAttempt<'_> {
             // A request that is sent now would make a node for which no time is left.
             return Err(self.request.stop(&self.queue.dir, CallError::Deadline));
         }
-        if place.is_none() && self.request.mode == Mode::Try && self.is_taken()? {
+        let generation = self.connected()?;
+        self.request.may_delete_in(&generation, &self.queue.dir)?;
+        if place.is_none() && self.request.mode == Mode::Try && self.is_taken(&generation)? {
             return Err(Stop::Busy);
         }
-        let generation = self.connected()?;
         // A node that was granted is about to be deleted: a panic came after its grant.
         let is_over = |place: &mut Box<Place>| {
             let contender = &place.contender;
-            contender.is_granted || contender.generation.number != generation.number
+            contender.is_settled || contender.generation.number != generation.number
         };
         drop(place.take_if(is_over));
         let current = match place {
             Some(place) => {
                 if place.waits.is_some() {
-                    self.blocked()?;
+                    self.blocked(&mut place.contender)?;
                 }
                 place
             }
@@ -149,9 +150,8 @@ impl QueueAttempt<'_> {
     /// in the queue, so the call ends, and has written nothing. That answer rests on this listing
     /// alone, and no write of the call goes before it. So the listing travels behind a `sync`:
     /// otherwise a server that lags could show a contender that has gone.
-    fn is_taken(&self) -> Step<bool> {
+    fn is_taken(&self, generation: &Generation) -> Step<bool> {
         let dir = &self.queue.dir;
-        let generation = self.connected()?;
         let listed = match generation.synced_children(dir, &self.request.limit()) {
             Err(CallError::NoNode) => return Ok(false),
             listed => listed.map_err(|e| self.request.stop(dir, e))?,
@@ -159,7 +159,7 @@ impl QueueAttempt<'_> {
         let children = listed.children.names();
         let (names, others) = self.queue.parse(&children);
         let is_pending_delete = |id: &str| listed.pending.contains(id);
-        self.check_kind(&generation, &names, &others, &is_pending_delete)?;
+        self.check_kind(generation, &names, &others, &is_pending_delete)?;
         let claim = Claim::of(self.kind);
         let blocks = |name: &Name<'_>| claim.yields_to(name.kind) && !is_pending_delete(name.id);
         Ok(names.iter().any(blocks))
@@ -258,14 +258,14 @@ impl QueueAttempt<'_> {
     }
 
     /// Notes that somebody is listed ahead of us. For a caller that only tries that is the end.
-    fn blocked(&self) -> Step<()> {
+    fn blocked(&self, contender: &mut ContenderNode) -> Step<()> {
         self.request.call.found_contention();
         if self.request.mode == Mode::Try {
             return Err(Stop::Busy);
         }
         self.request.contended();
         (self.callbacks.on_blocked)(true);
-        Ok(())
+        self.request.may_give_up(contender)
     }
 
     /// Finds the node just ahead of ours, in the listing that came with our node or in a new one,
@@ -410,7 +410,7 @@ impl QueueAttempt<'_> {
         let Place { contender, notifier, waits, .. } = place;
         let (ahead, epoch) = self.list(contender, false)?;
         let Some(ahead) = ahead else { return Ok(true) };
-        self.blocked()?;
+        self.blocked(contender)?;
         let generation = contender.generation.clone();
         notifier.clear(!(OWN_GONE | OWN_CHANGED));
         // Register before the watch is set: an event may arrive before the answer to the read that
@@ -465,7 +465,7 @@ impl QueueAttempt<'_> {
         if ahead.is_none() {
             return Ok(true);
         }
-        self.blocked()?;
+        self.blocked(contender)?;
         // If the connection has changed since the listing, its watch is gone.
         if contender.generation.epoch() == epoch {
             debug!("{}: waiting for a change of the queue", contender.path);
@@ -499,8 +499,8 @@ pub(crate) struct ContenderNode {
     pub(crate) watch: NodeWatch,
     /// The node's data, as the read said that set the watch.
     pub(crate) data: Vec<u8>,
-    /// The node is held: its drop here must not delete it.
-    is_granted: bool,
+    /// The node is held, or is being deleted: its drop here must not delete it.
+    is_settled: bool,
 }
 
 impl ContenderNode {
@@ -518,12 +518,20 @@ impl ContenderNode {
             listed: None,
             watch: NodeWatch::Unset,
             data: Vec::new(),
-            is_granted: false,
+            is_settled: false,
         }
     }
 
     pub(crate) fn name(&self) -> &str {
         path::name(&self.path)
+    }
+
+    /// Deletes the node, as a drop does, and waits for the outcome.
+    pub(crate) fn delete(&mut self, limit: &Limit<'_>) {
+        self.is_settled = true;
+        let removal = Removal::named(self.path.clone(), self.id.clone());
+        let outcome = self.generation.remove_and_tell(removal);
+        let _ = limit.or_after(self.generation.operation_timeout()).recv(&outcome);
     }
 
     /// Makes the node a held one, if the lease is fresh.
@@ -540,14 +548,14 @@ impl ContenderNode {
             removal: Removal::named(self.path.clone(), self.id.clone()),
         };
         let held_node = HeldNode::grant(&self.generation, node, on_loss)?;
-        self.is_granted = true;
+        self.is_settled = true;
         Ok(held_node)
     }
 }
 
 impl Drop for ContenderNode {
     fn drop(&mut self) {
-        if !self.is_granted {
+        if !self.is_settled {
             let (path, id) = (std::mem::take(&mut self.path), std::mem::take(&mut self.id));
             self.generation.remove(Removal::named(path, id));
         }
@@ -560,7 +568,6 @@ mod tests {
     use crate::ZkSession;
     use crate::queue::name::Layout;
     use zk_session::Acl;
-    use zk_session::unstable::Limit;
     use zk_test_server::TestServer;
 
     /// The event comes between the listing and the wait, while another contender is ahead.
@@ -625,7 +632,7 @@ mod tests {
         let session = ZkSession::connect(server.connect_string()).unwrap();
         let short = Duration::from_millis(300);
         place_that_goes_on(&session, short, |queue, request, mut place| {
-            place.contender.is_granted = true;
+            place.contender.is_settled = true;
             let acquired =
                 queue.acquire(request, Kind::Lock, &Callbacks::NONE, &mut Some(Box::new(place)));
             assert!(!matches!(acquired, Ok(Some(_))));

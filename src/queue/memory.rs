@@ -30,6 +30,8 @@ pub(crate) enum Fact {
     /// This transaction has changed the number of permits.
     NumberSet(i64),
 
+    /// The ACL of this folder has let the session delete.
+    MayDelete,
     /// A semaphore that was given this number of permits may go by the number in its node.
     Agreed(u32),
 }

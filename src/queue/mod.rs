@@ -171,8 +171,8 @@ pub(crate) struct Queue {
     /// has data.
     above: Option<MakeNode>,
     strategy: WaitStrategy,
-    /// What the log was told of the queue already.
-    memory: Arc<Memory>,
+    /// What is known of the queue already, and what the log was told.
+    pub(crate) memory: Arc<Memory>,
 }
 
 /// A client that holds a lock or waits for it, as its node shows it. `contenders` and `holders` of

@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Contender;
+use super::ContenderNode;
 use super::Settings;
 use super::held_node::{HeldNode, OnLoss};
+use super::memory::Fact;
 use super::name::NodeKey;
 use crate::error::{Cause, Error, Result};
 #[cfg(test)]
@@ -468,6 +470,35 @@ impl<'a> Request<'a> {
                 Err(refused) => self.renew(&refused, generation)?,
             }
         }
+    }
+
+    /// Fails if a node that this session has left in the folder `dir` cannot be deleted. Another
+    /// node would stay there as well, and hold the lock against all others.
+    pub(crate) fn may_delete_in(&self, generation: &Generation, dir: &str) -> Step<()> {
+        let may = generation.may_delete_in(dir, &self.limit());
+        may.map_err(|(node, e)| self.stop(&node, e))
+    }
+
+    /// Fails if this request, which is about to wait with a node, could not delete the node when its
+    /// time ends: the node would hold the lock against all others. The delete of a node that does not
+    /// exist shows whether the ACL allows it; the session remembers that it does.
+    pub(crate) fn may_give_up(&self, node: &mut ContenderNode) -> Step<()> {
+        let (limit, memory) = (self.limit(), &self.settings.memory);
+        let dir = path::parent(&node.path);
+        if !limit.has_deadline() || memory.knows(dir, Fact::MayDelete) {
+            return Ok(());
+        }
+        let path = &path::join(dir, &format!("zk-mutex-no-op-{}", node.id));
+        match node.generation.call(Operation::Delete { path, version: None }, &limit) {
+            Ok(_) | Err(CallError::NoNode) => drop(memory.is_new(dir, Fact::MayDelete)),
+            Err(e) => {
+                if matches!(e, CallError::NoAuth(_)) {
+                    node.delete(&limit); // so that the next call knows of it
+                }
+                return Err(self.stop(&node.path, e));
+            }
+        }
+        Ok(())
     }
 
     /// What it means that a request for the node `path` has failed.

@@ -234,15 +234,17 @@ macro_rules! lock_calls {
             ///   allows.
             /// * [`Error::Closed`](crate::Error::Closed) when the session is closed, and
             ///   [`Error::Forked`](crate::Error::Forked) in a forked child of its process.
-            /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
-            ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's
+            /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, also when it lets this
+            ///   session make nodes and not delete them: its node would hold the lock against all
+            ///   others. [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's
             ///   credentials.
             /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when a mutex, a read/write lock
             ///   or an election finds another of these kinds at its path, of any client, that was
             ///   there before: they do not exclude each other.
             ///
             /// After an error this call holds nothing. It has no node, or the node is being
-            /// deleted, or another thread of this process waits with it.
+            /// deleted, or another thread of this process waits with it. (A node that an ACL does not
+            /// let us delete stays until the session ends.)
             #[must_use = concat!("if unused ", $unused, "; keep it: `let _guard = ..`")]
             pub fn $call(&self) -> crate::Result<$guard> {
                 let $this = self;

@@ -6,6 +6,7 @@
 
 use std::result::Result as StdResult;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::Result;
 use crate::queue::Settings;
@@ -70,6 +71,7 @@ impl ExclusiveAttempt<'_> {
     fn begin(&mut self) -> Step<HeldNode> {
         let node = self.node;
         let generation = self.request.connected()?;
+        self.request.may_delete_in(&generation, path::parent(node))?;
         let _node = generation.nodes.register(node.to_owned(), &self.notifier, OWN);
         let mut create_attempt = CreateAttempt::new(generation.clone(), node.to_owned());
         loop {
@@ -126,6 +128,7 @@ impl ExclusiveAttempt<'_> {
                 }
             }
             loop {
+                let mut longest = SAFETY_POLL;
                 match self.read(create_attempt, epoch, &pending_deletes)? {
                     Whose::Ours(seen) => {
                         debug!("{node}: made");
@@ -135,6 +138,8 @@ impl ExclusiveAttempt<'_> {
                     Whose::Gone => break,
                     Whose::PendingDelete => {
                         debug!("{node}: waiting until our earlier node is deleted");
+                        self.request.may_delete_in(&generation, path::parent(node))?;
+                        longest = settings.operation_timeout(); // the delete may be refused
                     }
                     Whose::Others if is_try => return Err(Stop::Busy),
                     Whose::Others => {
@@ -145,7 +150,7 @@ impl ExclusiveAttempt<'_> {
                 }
                 // A holder writes to its node before it deletes it. So a node that has changed is
                 // read again, and no create is tried in vain.
-                if !self.wait(&generation, epoch)? {
+                if !self.wait(&generation, epoch, longest)? {
                     break;
                 }
             }
@@ -183,10 +188,10 @@ impl ExclusiveAttempt<'_> {
 
     /// Waits until something happens to the node, or to the watch on it. True: the node has
     /// changed.
-    fn wait(&self, generation: &Generation, epoch: u64) -> Step<bool> {
+    fn wait(&self, generation: &Generation, epoch: u64, longest: Duration) -> Step<bool> {
         let who_holds = WhoHolds { dir: path::parent(self.node), names: rule::all_holders };
         let watches = Watches { generation, epoch, notifier: &self.notifier, who_holds };
-        let changed = self.request.until_event(&watches, Instant::now() + SAFETY_POLL, |events| {
+        let changed = self.request.until_event(&watches, Instant::now() + longest, |events| {
             Ok((events & (GONE | CHANGED) != 0).then_some(events & GONE == 0))
         });
         Ok(changed?.unwrap_or(false))

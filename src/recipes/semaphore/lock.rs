@@ -99,6 +99,13 @@ impl SemaphoreHandle {
         let limit = &request.limit();
         let mut slice = self.settings.operation_timeout() / 2;
         loop {
+            // Before the mutex is taken: its node might stay as well.
+            let generation = self.settings.core().generation();
+            match generation.map_or(Ok(()), |of| request.may_delete_in(&of, permits.dir())) {
+                Ok(()) | Err(Stop::Again | Stop::Anew) => {}
+                Err(Stop::Busy) => return Ok(None),
+                Err(Stop::Fail(e)) => return Err(e),
+            }
             if request.mode == Mode::Try && permits.is_full(request, number)? {
                 return Ok(None);
             }

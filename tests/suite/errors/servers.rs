@@ -64,6 +64,7 @@ fn each_permission_that_is_missing_prints_what_the_page_says() {
     let guard = lock.lock().unwrap();
     let node = guard.path().to_owned();
     failures.add(&failed(guard.unlock()), &[(&node, "NODE")]); // DELETE
+    failures.add(&failed(lock.lock()), &[(&node, "NODE")]);
     admin.set_acl(PERMITS, ALL & !2).unwrap();
     failures.add(&failed(semaphore.set_permits(3)), &[]); // WRITE
     // No call of a lock needs ADMIN; the application's own may.

@@ -4,6 +4,7 @@ use crate::support::{
     Direction, On, OpKind, Proxy, Raw, Recipe, Shared, Test, assert_lasted, at_best,
     contend::spawn_waiting,
     control::assert_in_time,
+    logged::logged,
     recipe::{Lock, Row, over_recipes, rows},
     scene::{
         SOON, config, full_path, nodes, queue, session, session_of, until_empty, until_event,
@@ -11,6 +12,7 @@ use crate::support::{
     },
     until,
 };
+use log::Level;
 use std::{
     thread,
     time::{Duration, Instant},
@@ -28,6 +30,7 @@ const T: Duration = Duration::from_secs(6);
 const ALL: i32 = 31;
 const CREATE_DELETE_ADMIN: i32 = 4 + 8 + 16;
 const CREATE_ADMIN: i32 = 4 + 16;
+const CREATE_READ_ADMIN: i32 = 1 + 4 + 16;
 
 struct Stage {
     recipe: Recipe,
@@ -196,6 +199,60 @@ fn close_during_the_call_after_the_create_is_reported_and_leaves_nothing(recipe:
         "at the latest the server ends the session"
     );
     until_empty(&stage.at, PATH);
+}
+
+// ---- an ACL that lets nodes be made, and none be deleted ----
+
+impl Stage {
+    fn set_acl(&self, permissions: i32) {
+        for folder in self.recipe.folders(PATH) {
+            self.raw().set_acl(&full_path(&self.at, &folder), permissions).unwrap();
+        }
+    }
+
+    #[track_caller]
+    fn assert_refused<T>(&self, said: Result<T, Error>) {
+        match said.map(drop) {
+            Err(Error::NoAuth { path, permission: "DELETE", .. }) => {
+                assert!(path.starts_with(PATH) && path != PATH, "{path}: the node");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Each call is refused and makes no node, until somebody corrects the ACL.
+    fn until_corrected(self) {
+        let left = nodes(&self.at, PATH);
+        self.assert_refused(self.lock.lock());
+        self.assert_refused(self.lock.try_lock());
+        self.assert_refused(self.lock.lock_timeout(SOON));
+        assert_eq!(nodes(&self.at, PATH), left);
+        until("the log says it", SOON, || {
+            let lines = logged(Level::Warn, "NoAuth: the ACL of ");
+            (lines.first()?).contains("does not give DELETE to this session").then_some(())
+        });
+        self.set_acl(ALL);
+        self.end();
+    }
+}
+
+fn wait_whose_node_could_not_be_deleted_ends_at_once_and_later_calls_make_none(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    let (_session, rival) = stage.rival();
+    let held = rival.lock().unwrap();
+    stage.set_acl(CREATE_READ_ADMIN);
+    stage.assert_refused(stage.lock.lock_timeout(SOON));
+    stage.set_acl(ALL);
+    held.unlock().unwrap();
+    stage.set_acl(CREATE_READ_ADMIN);
+    stage.until_corrected();
+}
+
+fn lock_that_could_not_be_released_is_refused_until_the_acl_is_corrected(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    stage.set_acl(CREATE_READ_ADMIN);
+    stage.assert_refused(stage.lock.lock().unwrap().unlock());
+    stage.until_corrected();
 }
 
 // ---- a create without an answer ----
@@ -496,6 +553,10 @@ pub fn tests() -> Vec<Test> {
         deadline_of_a_wait_that_passes_in_an_outage_is_no_contention,
         threads_that_queue_here_in_an_outage_get_the_outage_as_error,
         lock_in_a_long_outage_is_an_error_after_the_time_of_the_call;
+        Recipe::is_lock_that_queues =>
+        wait_whose_node_could_not_be_deleted_ends_at_once_and_later_calls_make_none;
+        Recipe::is_lock =>
+        lock_that_could_not_be_released_is_refused_until_the_acl_is_corrected;
         Recipe::queues =>
         node_is_deleted_cleanly_when_the_call_after_its_create_fails,
         original_error_is_kept_when_the_clean_up_fails_too,

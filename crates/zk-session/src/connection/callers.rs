@@ -66,6 +66,21 @@ impl Connection {
         self.await_outcome(|machine, now| machine.remove(removal, now))
     }
 
+    /// Tries a delete in `dir` again that an ACL has refused, if there is one. Gives where its
+    /// outcome will come, and the path of the node.
+    pub(crate) fn retry_refused(&self, dir: &str) -> Option<(Receiver<Outcome>, String)> {
+        if !self.with(|machine, _| machine.has_refused(dir)) {
+            return None;
+        }
+        let mut node = None;
+        let outcome = self.await_outcome(|machine, now| {
+            let (number, path) = machine.retry_refused(dir, now)?;
+            node = Some(path);
+            Some(number)
+        });
+        Some((outcome, node?))
+    }
+
     /// Renews the lease. The receiver is disconnected if there is no connection.
     pub(crate) fn prove(&self) -> Receiver<Outcome> {
         self.await_outcome(Machine::prove)

@@ -5,7 +5,7 @@
 use super::{Answers, CallError, CreateMode, Generation, Operation, Removal, Reply};
 use crate::acl::Acl;
 use crate::clock::BootTime;
-use crate::limit::Limit;
+use crate::limit::{Ended, Limit};
 use crate::machine::Task;
 use std::iter;
 use zk_wire::path;
@@ -98,6 +98,24 @@ impl Generation {
                 Err(e) => return Err(e),
             };
         }
+    }
+
+    /// Fails if a node of ours in the folder `dir` stays because an ACL does not let us delete it:
+    /// another one would stay there too. Its delete is tried again first, since somebody may have
+    /// changed the ACL. Gives the path of the node with the error.
+    pub fn may_delete_in(&self, dir: &str, limit: &Limit<'_>) -> Result<(), (String, CallError)> {
+        while let Some((outcome, node)) = self.connection.retry_refused(dir) {
+            let e = match limit.or_after(self.operation_timeout()).recv(&outcome) {
+                Ended::Got(Ok(())) => continue,
+                Ended::Got(Err(code)) => CallError::of_removal(code),
+                Ended::Disconnected => CallError::Expired,
+                Ended::Cancelled => CallError::Cancelled,
+                Ended::Deadline if limit.is_past() => CallError::Deadline,
+                Ended::Deadline => CallError::ConnectionLoss,
+            };
+            return Err((node, e));
+        }
+        Ok(())
     }
 
     /// The folder `dir` and the nodes above it that this library makes, from the bottom up.

@@ -11,6 +11,7 @@ use super::*;
 use crate::error::TOO_LONG_ADVICE;
 use crate::machine::codec::{CallError, Operation, Reply};
 use crate::world::HashMap;
+use zk_wire::path;
 
 /// One background operation.
 pub(crate) enum Task {
@@ -66,6 +67,9 @@ pub(super) struct Background {
     pub(super) pending: Arc<HashSet<String>>,
     /// The creates without an answer that have made no node so far, and that may still be done.
     pub(super) late: LateCreates,
+    /// The removals whose delete an ACL has refused, by the directories of their nodes. Each of them
+    /// stands for a node of ours at the server, so these are no more than we have nodes there.
+    refused: HashMap<String, BTreeSet<u64>>,
     /// The czxids of the nodes with a common name whose creates were acknowledged last, by path.
     /// Each stays until a removal has shown that its node is gone.
     pub(super) acknowledged: HashMap<String, i64>,
@@ -131,6 +135,33 @@ impl Background {
     fn gone(&mut self, id: &str) {
         if self.pending.contains(id) {
             Arc::make_mut(&mut self.pending).remove(id);
+        }
+    }
+
+    /// Sends the delete of a node in `dir` again, if an ACL has refused it, and lets the caller with
+    /// this number wait for its outcome. Gives the node's path.
+    fn try_again(&mut self, dir: &str, awaited_by: u64, now: BootTime) -> Option<String> {
+        let id = *self.refused.get(dir)?.first()?;
+        let entry = self.all.get_mut(&id)?;
+        let Task::Remove(Removal { path, .. }) = &entry.task else { return None };
+        let path = path.clone();
+        entry.awaited_by.push(awaited_by);
+        // If it does not wait, it is on its way.
+        if self.waiting.remove(&(entry.not_before, id)) {
+            entry.not_before = now;
+            self.waiting.insert((now, id));
+        }
+        Some(path)
+    }
+
+    /// The removal is over, or its delete was refused again, for whatever reason.
+    fn forget_refused(&mut self, id: u64, removal: &Removal) {
+        let dir = path::parent(&removal.path);
+        if let Some(ids) = self.refused.get_mut(dir) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.refused.remove(dir);
+            }
         }
     }
 
@@ -227,6 +258,7 @@ impl Background {
     pub(super) fn drop_all(&mut self) {
         self.all.clear();
         self.waiting.clear();
+        self.refused.clear();
         self.late = LateCreates::default();
     }
 }
@@ -242,6 +274,22 @@ impl Machine {
     pub(crate) fn remove(&mut self, removal: Removal, now: BootTime) -> Option<u64> {
         let number = self.new_number();
         self.add(Task::Remove(removal), Some(number), now).then_some(number)
+    }
+
+    /// Whether an ACL has refused the delete of a node of ours in this directory, and the node may
+    /// be there still.
+    pub(crate) fn has_refused(&self, dir: &str) -> bool {
+        self.background.refused.contains_key(dir)
+    }
+
+    /// Tries such a delete again at once. Gives the number with which its outcome comes, and the
+    /// path of the node.
+    pub(crate) fn retry_refused(&mut self, dir: &str, now: BootTime) -> Option<(u64, String)> {
+        self.resume_after_silence(self.timeout() / 3, now);
+        let number = self.new_number();
+        let path = self.background.try_again(dir, number, now)?;
+        self.send_background(now);
+        Some((number, path))
     }
 
     fn add(&mut self, task: Task, awaited_by: Option<u64>, now: BootTime) -> bool {
@@ -386,6 +434,9 @@ impl Machine {
     ) {
         let pause = self.timeout() / 8;
         let Task::Remove(removal) = &mut entry.task else { return };
+        if !matches!(next, RemovalNext::SendNow | RemovalNext::SendLater) {
+            self.background.forget_refused(id, removal);
+        }
         match next {
             RemovalNext::SendNow => self.background.requeue(id, entry, now),
             RemovalNext::SendLater => self.background.requeue(id, entry, now + pause),
@@ -409,12 +460,13 @@ impl Machine {
                 }
             }
             // It stays among the pending deletes, so that our own contenders do not wait for it.
-            RemovalNext::Refused => {
+            RemovalNext::Refused(op) => {
                 if !entry.warned {
-                    let (path, why, what) = (&removal.path, reason(code), removal.refused());
-                    self.outputs.push_back(Output::warn(format!(
-                        "{path}: {what} ({why}); it is tried again, and the server deletes the node when the session ends"
-                    )));
+                    self.outputs.push_back(Output::warn(removal.refused(op, code)));
+                }
+                if (op, code) == (op::DELETE, err::NO_AUTH) {
+                    let dir = path::parent(&removal.path).to_owned();
+                    self.background.refused.entry(dir).or_default().insert(id);
                 }
                 entry.warned = true;
                 self.outputs.extend(entry.outcome(Err(code)));
@@ -452,6 +504,6 @@ impl TaskEntry {
 fn reason(code: i32) -> String {
     match code {
         err::TOO_LONG => TOO_LONG_ADVICE.to_owned(),
-        _ => format!("ZooKeeper error {code}"),
+        _ => err::name(code),
     }
 }

@@ -239,7 +239,7 @@ impl CallError {
 
 /// The permission that a request of this operation needs: on the node itself, but for a create and
 /// a delete on its parent.
-fn permission(op: i32) -> &'static str {
+pub(crate) fn permission(op: i32) -> &'static str {
     match op {
         op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => "CREATE",
         op::DELETE => "DELETE",

@@ -77,6 +77,7 @@
 //! number of such writes, which they alone cannot give the other node.
 
 use super::*;
+use crate::error::TOO_LONG_ADVICE;
 use crate::machine::codec::{Node, Operation, Reply};
 use crate::nonce;
 use zk_wire::path;
@@ -142,8 +143,9 @@ pub(super) enum RemovalNext {
     Gone,
     /// Our node does not exist. But its create, whose answer was lost, may still be done.
     Absent,
-    /// The server refused it. Try again, but seldom: somebody must change an ACL first.
-    Refused,
+    /// The server refused a request of this operation. Try again, but seldom: somebody must change
+    /// an ACL first.
+    Refused(i32),
     /// Try again a little later.
     SendLater,
 }
@@ -227,12 +229,30 @@ impl Removal {
         })
     }
 
-    /// The text that says which step was refused.
-    pub(super) fn refused(&self) -> &'static str {
-        match self.known {
-            KnownPart::Prefix => "its directory could not be listed, to find and delete our node",
-            KnownPart::FullPath | KnownPart::Shared(_) => "our node could not be deleted",
-        }
+    /// The text that says that a request of the operation `op` was refused with this code, and what
+    /// to do.
+    pub(super) fn refused(&self, op: i32, code: i32) -> String {
+        let (path, dir) = (&self.path, path::parent(&self.path));
+        let is_listing = op != op::DELETE && self.known == KnownPart::Prefix;
+        let what = match is_listing {
+            true => "its directory could not be listed, to find and delete our node",
+            false => "our node could not be deleted",
+        };
+        let of = if op == op::DELETE || is_listing { dir } else { path };
+        let (why, advice) = match code {
+            err::NO_AUTH => (
+                format!(
+                    "NoAuth: the ACL of {of} does not give {} to this session",
+                    codec::permission(op)
+                ),
+                "change the ACL, or give auth() credentials that it names; ",
+            ),
+            err::TOO_LONG => (TOO_LONG_ADVICE.to_owned(), ""),
+            code => (err::name(code), ""),
+        };
+        format!(
+            "{path}: {what} ({why}); {advice}it is tried again, and the server deletes the node when the session ends"
+        )
     }
 
     /// The next request. The delete of `noop` is a write without an effect.
@@ -273,6 +293,7 @@ impl Removal {
     ) -> Result<RemovalNext, Malformed> {
         let step = std::mem::replace(&mut self.step, RemovalStep::Prove);
         let is_listing = step == RemovalStep::Read && self.known == KnownPart::Prefix;
+        let is_delete = matches!(step, RemovalStep::Delete(_));
         let next = match (step, code) {
             (RemovalStep::Prove, _) if is_written => self.go_on(RemovalStep::Read),
             (RemovalStep::Read, err::OK) if is_listing => self.listed(body)?,
@@ -321,10 +342,10 @@ impl Removal {
             (
                 RemovalStep::Read | RemovalStep::Delete(_),
                 err::NO_AUTH | err::AUTH_FAILED | err::NOT_EMPTY | err::TOO_LONG,
-            ) => RemovalNext::Refused,
+            ) => RemovalNext::Refused(if is_delete { op::DELETE } else { op::GET_DATA }),
             _ => RemovalNext::SendLater,
         };
-        if matches!(next, RemovalNext::Refused | RemovalNext::SendLater) {
+        if matches!(next, RemovalNext::Refused(_) | RemovalNext::SendLater) {
             self.restart();
         }
         Ok(next)

@@ -167,7 +167,9 @@ impl Permits {
         let count = match answers.take(at + 1).and_then(Reply::node) {
             Ok(node) => self.count.said(&node),
             // Nothing but a permit needs the folder.
-            Err(CallError::NoNode) if self.count.is_fixed() => Some(self.count.known()),
+            Err(CallError::NoNode) if self.count.is_fixed() => {
+                Some(Number { permits: self.count.known(), is_set: false })
+            }
             Err(CallError::NoNode) => None,
             Err(e) => return Err(request.stop(self.count.path(), e)),
         };

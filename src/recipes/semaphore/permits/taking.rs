@@ -82,7 +82,7 @@ impl Taking<'_> {
         let _session = self.request.core().changes.register((), &self.notifier, mask(SESSION));
         let _mutex = self.losses.register((), &self.notifier, mask(MUTEX));
         loop {
-            let advanced = self.advance(&generation, &contenders, fits.take());
+            let advanced = self.advance(&generation, &mut contenders, fits.take());
             match advanced.and_then(|()| self.grant(&mut contenders)) {
                 Err(Stop::Again) => {}
                 end => return end,
@@ -177,7 +177,7 @@ impl Taking<'_> {
     fn advance(
         &self,
         generation: &Generation,
-        contenders: &[ContenderNode],
+        contenders: &mut [ContenderNode],
         fits: Option<bool>,
     ) -> Step<()> {
         self.connected_still(generation)?;
@@ -186,6 +186,9 @@ impl Taking<'_> {
         }
         if self.request.mode == Mode::Try {
             return Err(Stop::Busy);
+        }
+        if let Some(first) = contenders.first_mut() {
+            self.request.may_give_up(first)?;
         }
         debug!("{}: waiting until there are fewer permits", self.permits.dir);
         loop {

@@ -282,13 +282,17 @@ fn a_removal_that_is_refused_is_reported_and_tried_again_from_the_start() {
         }
         assert_eq!(outcome.try_recv(), Ok(Err(err::NO_AUTH)));
         assert_eq!(rig.pending(), [nonce.as_str()]);
+        let (of, permission) =
+            if refused == op::DELETE { ("/l", "DELETE") } else { ("/l/lock", "READ") };
         assert_eq!(
             rig.logged,
-            [
-                "/l/lock: our node could not be deleted (ZooKeeper error -102); it is tried again, and \
-              the server deletes the node when the session ends"
-            ]
+            [format!(
+                "/l/lock: our node could not be deleted (NoAuth: the ACL of {of} does not give \
+                 {permission} to this session); change the ACL, or give auth() credentials that it \
+                 names; it is tried again, and the server deletes the node when the session ends"
+            )]
         );
+        assert_eq!(rig.machine.has_refused("/l"), refused == op::DELETE);
         let is_refused = |(op, path): &(i32, String)| *op == refused && path == "/l/lock";
         let tries = steps.iter().filter(|step| is_refused(step)).count();
         assert!((2..=3).contains(&tries), "{steps:?}");
@@ -440,6 +444,42 @@ fn a_delete_that_is_refused_is_tried_again_and_never_blocks_us() {
     }
     assert!((1..=2).contains(&tries), "{tries}");
     assert_eq!(rig.logged.len(), 1, "each refused removal is reported once");
+}
+
+/// A caller that wants to make another node there must know it, and must not wait for long once the
+/// ACL allows the delete.
+#[test]
+fn a_refused_delete_is_known_by_its_folder_and_is_tried_again_when_somebody_asks() {
+    let mut rig = Rig::up();
+    rig.add_task(delete("/l/n"));
+    let xid = rig.only_request(op::DELETE, "/l/n");
+    rig.reply(xid, err::NO_AUTH, &[]);
+    let known = |rig: &Rig| ["/l", "/", "/l/n", "/m"].map(|dir| rig.machine.has_refused(dir));
+    assert_eq!(known(&rig), [true, false, false, false]);
+    assert!(rig.machine.retry_refused("/m", rig.now).is_none());
+    for (code, is_known) in [(err::NO_AUTH, true), (err::OK, false)] {
+        let (number, path) = rig.machine.retry_refused("/l", rig.now).unwrap();
+        assert_eq!(path, "/l/n");
+        let xid = rig.only_request(op::DELETE, "/l/n");
+        // Another caller waits for the same answer.
+        let (other, _) = rig.machine.retry_refused("/l", rig.now).unwrap();
+        assert_eq!(rig.sent(), []);
+        rig.zxid += 1;
+        let frame = ReplyHeader { xid, zxid: rig.zxid, err: code }.frame(&[]);
+        rig.machine.server_bytes(&frame, rig.now);
+        let outcome = if code == err::OK { Ok(()) } else { Err(code) };
+        let done: Vec<_> = std::mem::take(&mut rig.machine.outputs)
+            .into_iter()
+            .filter_map(|output| match output {
+                Output::Done(number, outcome) => Some((number, outcome)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(done, [(number, outcome), (other, outcome)]);
+        assert_eq!(known(&rig), [is_known, false, false, false]);
+    }
+    rig.pass_time(T * 2);
+    assert!(rig.sent().iter().all(|(_, _, path)| path != "/l/n"), "it is gone");
 }
 
 #[test]
