@@ -9,8 +9,9 @@ use crate::local::registry;
 use crate::queue::HeldNode;
 use crate::recipes::guard::Held;
 use crate::session::ZkSession;
-use zk_session::observed::{self, Hook};
-pub use zk_session::observed::{Kept, News as SessionNews, watch as watch_sessions};
+pub use zk_session::kept::Kept;
+use zk_session::observed::Hook;
+pub use zk_session::observed::{News as SessionNews, watch as watch_sessions};
 use zk_session::unstable::{BootTime, Generation, LeasedNode};
 
 /// One held node, by weak references only, so that the observer keeps nothing alive.
@@ -115,10 +116,10 @@ impl Observed {
 /// How much the session keeps now. This takes the session's own locks, as any call of a process
 /// does.
 pub fn kept(session: &ZkSession) -> Kept {
-    observed::kept(session.zookeeper())
+    session.core().kept()
 }
 
-/// How many paths have a lock in this process now.
+/// How many paths have a lock in this process now, and how many threads hold one.
 pub fn locks() -> usize {
-    registry::len()
+    registry::len() + registry::holders()
 }

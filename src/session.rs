@@ -257,3 +257,56 @@ impl SessionBuilder {
         Ok(ZkSession { session, events, memory: Arc::default() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Member, ZkElection, ZkExclusiveLock, ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore};
+    use zk_session::kept::Kept;
+    use zk_test_server::TestServer;
+    use zk_test_support::until;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// A program may use a path once and never again.
+    #[test]
+    fn a_session_keeps_nothing_of_locks_that_are_gone() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
+        for round in 0..2 {
+            let at = |name: &str| format!("/{round}/{name}");
+            let keep = Duration::from_millis(1);
+            let builder = ZkMutex::builder(&session, &at("kept")).keep(keep);
+            let kept_mutex = builder.max_hold(SOON).warn_held_after(SOON).build().unwrap();
+            drop(kept_mutex.lock().unwrap().lost());
+            let mutex = ZkMutex::new(&session, &at("mutex")).unwrap();
+            let rwlock = ZkRwLock::new(&session, &at("rwlock")).unwrap();
+            let members = [Member::from(&mutex), Member::write(&rwlock)];
+            let multi = ZkMultiLock::new(members).unwrap();
+            let guard = multi.lock().unwrap();
+            std::thread::scope(|scope| {
+                let tried = || mutex.try_lock().is_err() && rwlock.try_read().is_err();
+                assert!(scope.spawn(tried).join().unwrap());
+            });
+            drop((guard.lost(), guard));
+            let semaphore = ZkSemaphore::new(&session, &at("semaphore"), 3).unwrap();
+            drop(semaphore.acquire_many(2).unwrap().lost());
+            drop(ZkExclusiveLock::new(&session, &at("exclusive")).unwrap().lock().unwrap());
+            let election = ZkElection::new(&session, &at("election")).unwrap();
+            let candidate = election.join().unwrap();
+            drop(candidate.wait_leader().unwrap().lost());
+            candidate.leave().unwrap();
+        }
+        let zookeeper = session.zookeeper();
+        drop(zookeeper.requests().hold("/held-", b"", &crate::Acl::Open).unwrap());
+        drop(zookeeper.requests().watch("/", zk_session::Watched::Children).unwrap());
+        until("the session keeps nothing", SOON, || {
+            let kept = session.core().kept();
+            // The last released hold may stay in this list (`Lease::next_watch`).
+            let nothing = Kept { unwatched: kept.unwatched.min(1), ..Kept::default() };
+            (kept == nothing).then_some(())
+        });
+    }
+}

@@ -99,6 +99,12 @@ pub(crate) fn len() -> usize {
     REGISTRY.get().0.lock().len()
 }
 
+/// How many threads of this process hold a lock.
+#[cfg(zk_sim)]
+pub(crate) fn holders() -> usize {
+    HELD.get().lock().len()
+}
+
 /// The entries by path, so that no operation reads the entries of other paths: there may be a
 /// hundred thousand.
 #[derive(Default)]
@@ -231,6 +237,7 @@ impl SelfDeadlockDetector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zk_session::world::this_thread;
 
     /// A registry for one test.
     fn registry() -> &'static Registry {
@@ -285,6 +292,30 @@ mod tests {
         assert_eq!((count(), registry.0.lock()["/l"].len()), (1, 1));
         drop(two);
         assert_eq!(count(), 0);
+    }
+
+    /// A program may start a thread for each request.
+    #[test]
+    fn nothing_is_left_of_a_thread_that_has_released_its_locks_in_whatever_order() {
+        let thread = std::thread::spawn(this_thread).join().unwrap();
+        let detector = |dir, session| SelfDeadlockDetector::new(key("a:1", dir), session);
+        // Two of them are one lock, through two sessions.
+        let locks = [detector("/l", 1), detector("/l", 2), detector("/m", 1)];
+        for first in 0..locks.len() {
+            for lock in &locks {
+                lock.holds(thread);
+                lock.holds(thread); // a read beside a write
+            }
+            let paths = HELD.get().lock()[&thread].clone();
+            let entries = |dir| paths.get::<str>(dir).map(Vec::len);
+            assert_eq!((entries("/l"), entries("/m"), paths.len()), (Some(2), Some(1), 2));
+            for at in 0..locks.len() {
+                let lock = &locks[(first + at) % locks.len()];
+                assert!(lock.is_held_by(thread));
+                lock.released(thread);
+            }
+            assert!(!HELD.get().lock().contains_key(&thread), "the entry of the thread");
+        }
     }
 
     #[test]

@@ -169,9 +169,50 @@ impl Callbacks {
         self.timers.lock().all.range((time, u64::MAX)..).count()
     }
 
-    /// How many watchers and timers it has.
-    #[cfg(zk_sim)]
-    pub(super) fn len(&self) -> (usize, usize) {
-        (self.watchers.lock().all.len(), self.timers.lock().all.len())
+    /// How many watchers, folders and timers it has.
+    #[cfg(any(test, feature = "test", zk_sim))]
+    pub(super) fn len(&self) -> (usize, usize, usize) {
+        let watchers = self.watchers.lock();
+        (watchers.all.len(), watchers.folders.len(), self.timers.lock().all.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Watched;
+    use std::time::Duration;
+
+    fn folder(dir: &str) -> Watcher {
+        Watcher::Folder(FolderWatch::new(dir.to_owned(), Box::new(|_| true)))
+    }
+
+    /// A program may lock a thousand paths, one after the other.
+    #[test]
+    fn nothing_is_left_of_a_watcher_that_was_removed_or_replaced_nor_of_a_timer() {
+        let callbacks = Callbacks::default();
+        let number_of = |dir| callbacks.folder(dir).map(|(number, _)| number);
+        for round in 0..2 {
+            let [first, second, other, node] = [1, 2, 3, 4].map(|number| 10 * round + number);
+            assert!(callbacks.add_watcher(first, folder("/a")).is_none());
+            let replaced = callbacks.add_watcher(second, folder("/a"));
+            assert_eq!(replaced.map(|(number, _)| number), Some(first));
+            assert!(callbacks.add_watcher(other, folder("/b")).is_none());
+            let (teller, _events, _is_set) = Teller::new("/a", Watched::Node);
+            assert!(callbacks.add_watcher(node, Watcher::Node(teller)).is_none());
+            assert_eq!(callbacks.len(), (3, 2, 0));
+            // The end of a look that was replaced comes late.
+            assert!(callbacks.remove_watcher(first).is_none());
+            assert_eq!((number_of("/a"), number_of("/b")), (Some(second), Some(other)));
+            assert!([second, other].iter().all(|n| callbacks.remove_watcher(*n).is_some()));
+            assert_eq!(callbacks.take_tellers().len(), 1);
+            let now = BootTime::now();
+            for later in [0, 5] {
+                callbacks.at(now + Duration::from_secs(later), Box::new(|| ()));
+            }
+            assert_eq!(callbacks.run_timers(now), Some(now + Duration::from_secs(5)));
+            assert_eq!(callbacks.run_timers(now + Duration::from_secs(5)), None);
+            assert_eq!(callbacks.len(), (0, 0, 0));
+        }
     }
 }

@@ -236,8 +236,7 @@ impl Core {
     }
 
     fn timeout_of(&self, current: Option<&Generation>) -> Duration {
-        let granted = current.map(Generation::timeout).filter(|timeout| !timeout.is_zero());
-        granted.unwrap_or(self.config.session_timeout)
+        granted(current).unwrap_or(self.config.session_timeout)
     }
 
     /// How long one step of a call may take: a request with its answer, or a call that tries once.
@@ -391,8 +390,7 @@ impl Core {
     /// An attempt of the call that owns `retry` has failed: the connection or the session was lost.
     pub fn failed(&self, retry: &Retry) {
         // The dialer also tries this often when it resumes a live session.
-        let longest =
-            self.generation().map_or(Duration::MAX, |generation| generation.timeout() / 8);
+        let longest = granted(self.generation().as_deref()).map_or(Duration::MAX, |t| t / 8);
         retry.failed(&self.config.retry_policy, longest);
     }
 
@@ -431,6 +429,18 @@ impl Core {
     pub fn failures(&self) -> Vec<HostFailure> {
         let lacks = self.state.lock().lacks.clone();
         self.addresses.lock().failures(lacks.as_deref())
+    }
+
+    /// How much the session keeps in memory now. This takes the session's own locks, as any call of
+    /// a process does.
+    #[cfg(any(feature = "test", zk_sim))]
+    pub fn kept(&self) -> crate::kept::Kept {
+        let waiters = self.changes.len();
+        let mut kept = crate::kept::Kept { waiters, ..Default::default() };
+        if let Some(generation) = self.generation() {
+            generation.add_kept(&mut kept);
+        }
+        kept
     }
 
     // ---- the end ----
@@ -702,6 +712,11 @@ impl CoreState {
     }
 }
 
+/// The session timeout that a server has granted; `None` while there is no session.
+fn granted(current: Option<&Generation>) -> Option<Duration> {
+    current.map(Generation::timeout).filter(|timeout| !timeout.is_zero())
+}
+
 /// `server`: the host of the connection; `away`: how long there was none before this event.
 fn log_transition(id: &str, event: &SessionEvent, server: &str, away: Duration) {
     match event {
@@ -745,4 +760,86 @@ fn spawn(
         path: String::new(),
         cause: Cause::Resources(format!("thread ({e})")),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::retry::RetryPolicy;
+    use zk_test_support::{own_loopback, until};
+
+    const T: Duration = Duration::from_secs(12);
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// A core whose only server is down: there is a generation, and no session.
+    fn before_the_first_session() -> Arc<Core> {
+        let config = Config::new(format!("{}:2181", own_loopback())).session_timeout(T);
+        let core = Core::start(config.check().unwrap(), config, None).unwrap();
+        until("a generation", SOON, || core.generation());
+        core
+    }
+
+    /// Steps of a call with a timeout of zero would fail at once, and its pauses would be none.
+    #[test]
+    fn before_the_first_session_the_requested_timeout_counts() {
+        let core = before_the_first_session();
+        let SessionStatus { state, session_id, timeout, lease_remaining, stats } = core.status();
+        assert_eq!((state, session_id), (SessionState::Connecting, None));
+        assert_eq!((timeout, lease_remaining), (T, Duration::ZERO));
+        assert_eq!(stats, SessionStats::default());
+        assert_eq!((core.operation_timeout(), core.timeout()), (T / 6, T));
+        assert_eq!(core.refusal(), None);
+        let [host] = &core.failures()[..] else { panic!("{:?}", core.failures()) };
+        assert_eq!(vec![host.host.clone()], core.ensemble());
+        // The second failure in a row costs a pause, as in a session.
+        let begun = Instant::now();
+        let retry = Retry::since(begun);
+        core.failed(&retry);
+        core.failed(&retry);
+        let pause = retry.pause_end(begun).map(|until| until - begun);
+        assert!(pause >= Some(RetryPolicy::default().base / 2), "{pause:?}");
+        core.close().unwrap();
+        let status = core.status();
+        assert_eq!((status.state, status.timeout), (SessionState::Closed, T));
+    }
+
+    #[test]
+    fn a_connection_ends_all_that_was_so_in_the_outage_before_it() {
+        let core = before_the_first_session();
+        let number = core.generation().unwrap().number;
+        for round in 1..=2 {
+            core.state.lock().refused = Some("no such user".to_owned());
+            core.session_event(number, &SessionEvent::Reconnected);
+            let state = core.state.lock();
+            assert_eq!((state.state, state.down_since), (SessionState::Connected, None));
+            assert_eq!(state.refused, None);
+            drop(state);
+            let connected = Instant::now();
+            core.session_event(number, &SessionEvent::Suspended);
+            assert!(core.state.lock().down_since >= Some(connected), "the outage begins now");
+            let SessionStats { connections_lost, reconnected, .. } = core.status().stats;
+            assert_eq!((connections_lost, reconnected), (round, round));
+        }
+        core.close().unwrap();
+    }
+
+    #[test]
+    fn the_log_counts_each_outage_from_its_own_beginning() {
+        let core = before_the_first_session();
+        let (now, mut outage) = (Instant::now(), None);
+        for (seconds, is_reported) in [(40, true), (5, false), (20, true), (3, false)] {
+            let lasted = Duration::from_secs(seconds);
+            core.state.lock().down_since = Some(now - lasted);
+            core.report_outage(&mut outage);
+            let Overlong { since, next } = outage.unwrap();
+            assert_eq!(since, now - lasted);
+            let first = since + REPORT_OUTAGE_AFTER;
+            let again = since + lasted * 2;
+            let is_right = if is_reported { next >= Some(again) } else { next == Some(first) };
+            assert!(is_right, "{seconds} s: {:?}", next.map(|next| next - since));
+            core.state.lock().down_since = None;
+            core.report_outage(&mut outage);
+        }
+        core.close().unwrap();
+    }
 }

@@ -165,8 +165,8 @@ impl Generation {
     }
 
     /// Adds to `kept` how much the session keeps in memory.
-    #[cfg(zk_sim)]
-    pub(crate) fn add_kept(&self, kept: &mut crate::observed::Kept) {
+    #[cfg(any(feature = "test", zk_sim))]
+    pub(crate) fn add_kept(&self, kept: &mut crate::kept::Kept) {
         let machine = self.connection.with(|machine, _| machine.kept());
         kept.late_creates = machine.late_creates;
         kept.pending_deletes = machine.pending_deletes;
@@ -175,10 +175,10 @@ impl Generation {
         kept.callers = machine.callers.max(self.connection.waiting_callers());
         kept.in_flight = machine.in_flight;
         kept.proofs = machine.proofs;
-        self.lease.add_kept(kept);
+        (kept.holds, kept.timed_holds, kept.unwatched) = self.lease.kept();
         kept.watched = self.nodes.len();
-        (kept.watchers, kept.timers) = self.callbacks.len();
-        kept.looks = machine.looks;
+        (kept.watchers, kept.folders, kept.timers) = self.callbacks.len();
+        (kept.looks, kept.looks_by_path) = machine.looks;
     }
 
     /// The server of the current connection, or of the last one.

@@ -26,6 +26,9 @@ pub mod fuzz;
 #[allow(missing_docs)]
 mod generation;
 mod hold;
+#[cfg(any(feature = "test", zk_sim))]
+#[doc(hidden)]
+pub mod kept;
 mod lease;
 #[allow(missing_docs)]
 mod limit;

@@ -132,7 +132,7 @@ impl<K: Hash + Eq + Clone> WatchRegistry<K> {
     }
 
     /// The number of keys with a registration.
-    #[cfg(zk_sim)]
+    #[cfg(any(feature = "test", zk_sim))]
     pub(crate) fn len(&self) -> usize {
         self.table.lock().len()
     }

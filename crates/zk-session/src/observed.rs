@@ -1,9 +1,7 @@
 //! Only in the simulation: what its observer sees of a session from outside of all processes: each
-//! connection of the session, and how much the session keeps in memory.
+//! connection of the session.
 
 use std::cell::RefCell;
-
-use crate::session::Session;
 
 /// A change that the observer is notified of.
 pub enum News {
@@ -58,50 +56,4 @@ pub fn watch(watcher: impl Fn(News) + 'static) {
 
 pub(crate) fn notify(news: impl FnOnce() -> News) {
     NEWS.with(|hook| hook.notify(news));
-}
-
-/// What a session keeps in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
-    /// Pending deletes: nodes that must be deleted and may still exist.
-    pub pending_deletes: usize,
-    /// Creates without an answer that have made no node and may still be done. They are forgotten
-    /// after some time.
-    pub late_creates: usize,
-    /// Nodes with a common name whose creates were acknowledged and whose end was not seen.
-    pub common_names: usize,
-    /// Background operations: deletes, sweeps, and watches to be set.
-    pub background: usize,
-    /// Callers whose requests are not answered.
-    pub callers: usize,
-    /// Requests without an answer, except those for which no caller waits.
-    pub in_flight: usize,
-    /// Callers that wait for a fresh lease.
-    pub proofs: usize,
-    /// Nodes for whose events a thread waits.
-    pub watched: usize,
-    /// Threads that wait for a change of the session.
-    pub waiters: usize,
-    /// Watches, and functions for folders.
-    pub watchers: usize,
-    /// Nodes that are looked at for them.
-    pub looks: usize,
-    /// Functions that will be called at some time.
-    pub timers: usize,
-    /// Nodes under the lease.
-    pub holds: usize,
-    /// Nodes that may need a watch. The node that was released last may be among them, see
-    /// `Lease::next_watch`.
-    pub unwatched: usize,
-}
-
-/// How much the session keeps now. This takes the session's own locks, as any call of a process
-/// does.
-pub fn kept(session: &Session) -> Kept {
-    let core = session.core();
-    let mut kept = Kept { waiters: core.changes.len(), ..Kept::default() };
-    if let Some(generation) = core.generation() {
-        generation.add_kept(&mut kept);
-    }
-    kept
 }

@@ -152,7 +152,7 @@ impl Connection {
     }
 
     /// How many callers wait.
-    #[cfg(zk_sim)]
+    #[cfg(any(feature = "test", zk_sim))]
     pub(crate) fn waiting_callers(&self) -> usize {
         let callers = self.callers.lock();
         callers.batches.len() + callers.outcomes.len() + callers.closes.len()

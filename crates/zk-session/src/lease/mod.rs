@@ -271,11 +271,11 @@ impl Lease {
         now < self.end.get() && now < node.bound() && node.loss().is_none()
     }
 
-    /// Adds to `kept` how much the lease keeps in memory.
-    #[cfg(zk_sim)]
-    pub(crate) fn add_kept(&self, kept: &mut crate::observed::Kept) {
+    /// How many nodes are held, have times, and may need a watch.
+    #[cfg(any(feature = "test", zk_sim))]
+    pub(crate) fn kept(&self) -> (usize, usize, usize) {
         let state = self.state.lock();
-        (kept.holds, kept.unwatched) = (state.nodes.len(), state.unwatched.len());
+        (state.nodes.len(), state.bounds.0.len() + state.looks.0.len(), state.unwatched.len())
     }
 
     /// Takes a node that its holder releases out of the lease. It is not lost: no signal is raised.

@@ -174,7 +174,7 @@ impl Background {
         }
     }
 
-    #[cfg(zk_sim)]
+    #[cfg(any(feature = "test", zk_sim))]
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }

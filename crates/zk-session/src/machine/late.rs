@@ -75,7 +75,7 @@ impl LateCreates {
         meant.into_iter().map(|late| late.removal).collect()
     }
 
-    #[cfg(zk_sim)]
+    #[cfg(any(feature = "test", zk_sim))]
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }

@@ -185,9 +185,15 @@ impl Looks {
         folders
     }
 
-    #[cfg(any(test, fuzzing, zk_sim))]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn len(&self) -> usize {
         self.all.len()
+    }
+
+    /// How many looks there are; and how many paths they have, or are to be sent.
+    #[cfg(any(feature = "test", zk_sim))]
+    pub(super) fn kept(&self) -> (usize, usize) {
+        (self.all.len(), self.by_path.len().max(self.due.len()))
     }
 }
 

@@ -468,17 +468,17 @@ impl Machine {
         self.last_number
     }
 
-    /// Counts its entries, for the simulation.
-    #[cfg(zk_sim)]
+    /// Counts its entries.
+    #[cfg(any(feature = "test", zk_sim))]
     pub(crate) fn kept(&self) -> Kept {
         let late_creates = self.background.late.len();
         Kept {
             late_creates,
             pending_deletes: self.background.pending.len() - late_creates,
             background: self.background.len(),
-            looks: self.looks.len(),
+            looks: self.looks.kept(),
             common_names: self.background.acknowledged.len(),
-            callers: self.batches.len(),
+            callers: self.batches.len().max(self.unsent.len()),
             in_flight: self.outstanding.iter().filter(|of| of.sent_for != SentFor::Nobody).count(),
             proofs: self.proof.waiters.len(),
         }
@@ -504,12 +504,12 @@ impl Output {
 }
 
 /// How many entries the machine keeps.
-#[cfg(zk_sim)]
+#[cfg(any(feature = "test", zk_sim))]
 pub(crate) struct Kept {
     pub(crate) late_creates: usize,
     pub(crate) pending_deletes: usize,
     pub(crate) background: usize,
-    pub(crate) looks: usize,
+    pub(crate) looks: (usize, usize),
     pub(crate) common_names: usize,
     pub(crate) callers: usize,
     pub(crate) in_flight: usize,
