@@ -349,9 +349,158 @@ impl Requests {
     }
 
     /// A full path as the program knows it.
-    fn shown(&self, full: &str) -> String {
+    pub(crate) fn shown(&self, full: &str) -> String {
         let core = self.session.core();
         let is_chroot = !core.chroot().is_empty() && full == core.chroot();
         if is_chroot { "/".to_owned() } else { core.shown(full).to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SessionEvent;
+    use crate::acl::Permissions;
+    use crate::error::Cause;
+    use crate::machine::Watched;
+    use zk_test_server::TestServer;
+
+    /// A call at a path.
+    type Call = fn(&Requests, &str) -> Result<()>;
+
+    fn make(zk: &Requests, path: &str, mode: CreateMode) -> Result<()> {
+        zk.create(path, b"", mode, &Acl::Open).map(drop)
+    }
+
+    /// Each call, by the operation that its errors name.
+    const CALLS: [(&str, Call); 14] = [
+        (CREATE, |zk, path| make(zk, path, CreateMode::Persistent)),
+        (CREATE, |zk, path| make(zk, path, CreateMode::EphemeralSequential)),
+        (CREATE_CONTAINER, |zk, path| make(zk, path, CreateMode::Container)),
+        (CREATE_TTL, |zk, path| make(zk, path, CreateMode::Ttl(Duration::from_secs(1)))),
+        (READ, |zk, path| zk.get(path).map(drop)),
+        (WRITE, |zk, path| zk.set(path, b"", None).map(drop)),
+        (DELETE, |zk, path| zk.delete(path, None)),
+        (LOOK, |zk, path| zk.exists(path).map(drop)),
+        (LIST, |zk, path| zk.children(path).map(drop)),
+        (READ_ACL, |zk, path| zk.acl(path).map(drop)),
+        (WRITE_ACL, |zk, path| zk.set_acl(path, &Acl::Open, None).map(drop)),
+        ("hold", |zk, path| zk.hold(path, b"", &Acl::Open).map(drop)),
+        ("watch", |zk, path| zk.watch(path, Watched::Node).map(drop)),
+        (MULTI, |zk, path| zk.multi(&[Op::Check { path, version: None }]).map(drop)),
+    ];
+
+    /// What an error is about: its operation, if it has one, and its path.
+    fn about(e: &Error) -> (Option<&'static str>, &str) {
+        match e {
+            Error::MultiRefused { why, .. } => about(why),
+            Error::InvalidPath { path, .. } | Error::Cancelled { path } => (None, path),
+            Error::Auth { op, path, .. }
+            | Error::NoAuth { op, path, .. }
+            | Error::NoNode { op, path }
+            | Error::NodeExists { op, path }
+            | Error::NotEmpty { op, path }
+            | Error::BadVersion { op, path }
+            | Error::NoChildrenForEphemerals { op, path }
+            | Error::Unavailable { op, path, .. }
+            | Error::Closed { op, path }
+            | Error::Forked { op, path }
+            | Error::Server { op, path, .. } => (Some(op), path),
+            Error::InvalidConfig { .. } | Error::Connect { .. } => (None, ""),
+        }
+    }
+
+    fn may(permissions: Permissions) -> Acl {
+        Acl::Custom(vec![AclEntry { permissions, scheme: "world".into(), id: "anyone".into() }])
+    }
+
+    #[test]
+    fn an_error_names_the_path_as_the_program_gave_it_whatever_fails() {
+        for chroot in ["", "/app"] {
+            let server = TestServer::start().unwrap();
+            let root = Session::connect(server.connect_string()).unwrap().requests();
+            if !chroot.is_empty() {
+                make(&root, chroot, CreateMode::Persistent).unwrap();
+            }
+            let session = Session::connect(server.connect_string() + chroot).unwrap();
+            let zk = session.requests().within(Duration::from_secs(20));
+            let read = may(Permissions::READ);
+            zk.create("/closed", b"", CreateMode::Persistent, &read).unwrap();
+            for (op, call) in CALLS {
+                let op = if op == MULTI { CHECK } else { op };
+                // A look at what does not exist, or at any node, is no error; `hold` makes parents.
+                let finds = [LOOK, "hold", "watch", CHECK].contains(&op);
+                match call(&zk, "/no/node") {
+                    Err(e) => assert_eq!(about(&e), (Some(op), "/no/node"), "{chroot} {e:?}"),
+                    Ok(()) => assert!(finds, "{op}"),
+                }
+                let refused = match op {
+                    READ | LIST | READ_ACL | LOOK | "watch" | CHECK | DELETE => continue,
+                    WRITE | WRITE_ACL => "/closed",
+                    _ => "/closed/node",
+                };
+                let e = call(&zk, refused).unwrap_err();
+                assert!(matches!(e, Error::NoAuth { .. }), "{chroot} {op}: {e:?}");
+                assert_eq!(about(&e), (Some(op), refused), "{chroot} {e:?}");
+            }
+            // The node that a program holds is refused, or one above it.
+            let e = zk.hold("/closed/parent/web-", b"", &Acl::Open).unwrap_err();
+            assert_eq!(about(&e), (Some("hold"), "/closed/parent"), "{chroot} {e:?}");
+
+            let cancelled = CancelToken::new();
+            cancelled.cancel();
+            let events = session.subscribe();
+            let each = |zk: &Requests, is_it: fn(&Error) -> bool, what: &str| {
+                for (op, call) in CALLS {
+                    let e = call(zk, "/a/node").unwrap_err();
+                    assert!(is_it(&e), "{chroot} {op} {what}: {e:?}");
+                    let (named, path) = about(&e);
+                    assert!(named.is_none_or(|named| named == op), "{chroot} {op}: {e:?}");
+                    assert_eq!(path, "/a/node", "{chroot} {op}: {e:?}");
+                }
+            };
+            let is_cancelled: fn(&Error) -> bool = |e| matches!(e, Error::Cancelled { .. });
+            let zk = session.requests();
+            server.refuse(true);
+            server.cut_connections();
+            while events.recv().unwrap() != SessionEvent::Suspended {}
+            each(&zk.clone().cancelled_by(&cancelled), is_cancelled, "cancelled");
+            let is_outage: fn(&Error) -> bool =
+                |e| matches!(e, Error::Unavailable { cause: Cause::Outage(_), .. });
+            each(&zk.clone().within(Duration::ZERO), is_outage, "in an outage");
+            server.refuse(false);
+            session.close().unwrap();
+            each(&zk, |e| matches!(e, Error::Closed { .. }), "closed");
+        }
+    }
+
+    #[test]
+    fn what_was_made_is_shown_below_the_chroot_and_the_chroot_itself_as_the_root() {
+        let server = TestServer::start().unwrap();
+        let zk = Session::connect(server.connect_string() + "/app").unwrap().requests();
+        // Nobody may make the chroot.
+        let root = Session::connect(server.connect_string()).unwrap().requests();
+        let (all, version) = root.acl("/").unwrap();
+        root.set_acl("/", &may(Permissions::READ | Permissions::ADMIN), None).unwrap();
+        for (op, e) in [
+            (CREATE, make(&zk, "/", CreateMode::Persistent).unwrap_err()),
+            ("hold", zk.hold("/web-", b"", &Acl::Open).unwrap_err()),
+        ] {
+            assert!(matches!(e, Error::NoAuth { .. }), "{e:?}");
+            assert_eq!(about(&e), (Some(op), "/"));
+        }
+        root.set_acl("/", &Acl::Custom(all), Some(version.aversion + 1)).unwrap();
+        let made = |path, mode| zk.create(path, b"", mode, &Acl::Open).unwrap().path;
+        assert_eq!(made("/", CreateMode::Persistent), "/");
+        // A path that begins like the chroot.
+        assert_eq!(made("/app", CreateMode::Persistent), "/app");
+        assert_eq!(made("/app/app-", CreateMode::PersistentSequential), "/app/app-0000000000");
+        let create =
+            Op::Create { path: "/a", data: b"", mode: CreateMode::Persistent, acl: &Acl::Open };
+        let done = zk.multi(&[create]).unwrap();
+        assert!(matches!(&done[0], OpOutcome::Created { path, .. } if path == "/a"), "{done:?}");
+        let held = zk.hold("/app/web-", b"", &Acl::Open).unwrap();
+        assert!(held.path().starts_with("/app/web-"), "{held:?}");
+        assert_eq!(root.children("/app/app").unwrap().len(), 2);
     }
 }
