@@ -494,6 +494,88 @@ mod tests {
         );
     }
 
+    /// What was given up cannot be given up again. Each other call may be made again.
+    #[test]
+    fn an_operation_without_an_answer_is_transient_unless_it_gives_something_up() {
+        let causes = [
+            Cause::Deadline,
+            Cause::ConnectionLost,
+            Cause::Outage(Vec::new()),
+            Cause::NoProgress(Duration::from_secs(60)),
+            Cause::Resources("thread".into()),
+        ];
+        let again = [
+            "lock",
+            "read",
+            "write",
+            "acquire",
+            "join",
+            "wait_leader",
+            "run",
+            "campaign",
+            "contenders",
+            "holders",
+            "permits",
+            "set_permits",
+            "attempt_revoke",
+            "client",
+            "connect",
+        ];
+        let operations = again.map(|op| (op, true)).into_iter();
+        for (op, may_be_called) in
+            operations.chain([("unlock", false), ("leave", false), (CLOSE, false)])
+        {
+            for cause in causes.clone() {
+                let e = Error::Unavailable { op, path: "/l".into(), cause };
+                assert_eq!(e.is_transient(), may_be_called, "{e}");
+                assert_eq!(e.to_string().contains("try again later"), may_be_called, "{e}");
+                let is_done = ["set_permits", "attempt_revoke"].contains(&op);
+                assert_eq!(e.to_string().contains("it may have been done"), is_done, "{e}");
+                let all = |failures| Error::Several { failures }.is_transient();
+                assert_eq!(all(vec![e.clone(), e]), may_be_called);
+            }
+        }
+    }
+
+    /// The same fields, and the same class.
+    #[test]
+    fn an_error_of_the_session_stays_what_it_is() {
+        use zk_session::Error as Of;
+        let (op, path, reason) = ("read", String::from("/at/a"), String::from("a reason"));
+        let (what, waited) = ("a setting", Duration::from_secs(7));
+        let server = |code: &str| Of::Server { op, path: path.clone(), code: code.into() };
+        for of in [
+            Of::InvalidPath { path: path.clone(), rule: "a rule" },
+            Of::InvalidConfig { what, reason: reason.clone() },
+            Of::Connect { hosts: Vec::new(), waited },
+            Of::Auth { op, path: path.clone(), reason: reason.clone() },
+            Of::NoAuth { op, path: path.clone(), permission: "DELETE" },
+            Of::Unavailable { op, path: path.clone(), cause: Cause::NoProgress(waited) },
+            Of::Cancelled { path: path.clone() },
+            Of::Closed { op, path: path.clone() },
+            Of::Forked { op, path: path.clone() },
+            server("ThrottledOp"),
+            server("InvalidACL"),
+        ] {
+            let error = Error::from(of.clone());
+            assert_eq!(error.of_session(), Some(of.clone()));
+            assert_eq!(error.is_transient(), of.is_transient(), "{error:?}");
+        }
+        // What no call of a lock expects is an answer of the server.
+        for (of, code) in [
+            (Of::NoNode { op, path: path.clone() }, "NoNode"),
+            (Of::NodeExists { op, path: path.clone() }, "NodeExists"),
+            (Of::NotEmpty { op, path: path.clone() }, "NotEmpty"),
+            (Of::BadVersion { op, path: path.clone() }, "BadVersion"),
+            (Of::NoChildrenForEphemerals { op, path: path.clone() }, "NoChildrenForEphemerals"),
+        ] {
+            assert_eq!(Error::from(of).of_session(), Some(server(code)));
+        }
+        let why = Box::new(server("ThrottledOp"));
+        let refused = Error::from(Of::MultiRefused { index: 3, why: why.clone() });
+        assert_eq!(refused, Error::from(*why));
+    }
+
     #[test]
     fn the_codes_that_are_transient_stand_in_the_table() {
         let is_row = |line: &&str| line.starts_with("| [`Server`]") && line.ends_with(" | yes |");

@@ -325,6 +325,17 @@ impl EventInbox {
         Events::take(&mut self.backlog.lock())
     }
 
+    /// What was reported of locks since the last call.
+    #[cfg(test)]
+    pub(crate) fn reported(&self) -> Vec<LockEvent> {
+        let events = self.take().map(|all| all.events).unwrap_or_default();
+        let of_a_lock = |event| match event {
+            Event::Lock(_, event) => Some(event),
+            Event::Session(_) => None,
+        };
+        events.into_iter().filter_map(of_a_lock).collect()
+    }
+
     /// After the close: waits until each wait and each hold that was reported as begun has ended,
     /// delivers all that was reported before, and then the close.
     fn last_calls(&self, observers: &mut Observers, closed: &Event) {
@@ -496,5 +507,34 @@ mod tests {
         let noting = Noting::default();
         inbox.deliver(vec![(Box::new(noting.clone()), false)]);
         assert_eq!(*noting.0.lock(), ["missed 5", "Closed"]);
+    }
+
+    #[test]
+    fn each_operation_has_the_name_that_the_documentation_lists() {
+        let named = [
+            (op::CREATE, "create"),
+            (op::CREATE2, "create"),
+            (op::CREATE_CONTAINER, "create"),
+            (op::CREATE_TTL, "create"),
+            (op::DELETE, "delete"),
+            (op::EXISTS, "exists"),
+            (op::GET_DATA, "get_data"),
+            (op::SET_DATA, "set_data"),
+            (op::GET_CHILDREN, "get_children"),
+            (op::GET_CHILDREN2, "get_children"),
+            (op::SYNC, "sync"),
+            (op::PING, "ping"),
+        ];
+        for code in -200..=200 {
+            let name = named.iter().find(|(of, _)| *of == code).map_or("other", |(_, name)| *name);
+            assert_eq!(operation(code), name, "{code}");
+        }
+        let source = include_str!("observer.rs");
+        let docs = source.split_once("`operation` is\n").unwrap().1.split_once("fn ").unwrap().0;
+        let mut listed: Vec<&str> = docs.split('`').skip(1).step_by(2).collect();
+        assert_eq!(listed.pop(), Some("other"));
+        let mut names: Vec<&str> = named.iter().map(|(_, name)| *name).collect();
+        names.dedup();
+        assert_eq!(listed, names);
     }
 }

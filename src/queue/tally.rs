@@ -323,6 +323,8 @@ mod tests {
     use std::time::Duration;
     use zk_test_server::TestServer;
 
+    const MOMENT: Duration = Duration::from_millis(1);
+
     /// The node is lost between its grant and the end of the call, when no hold is counted on it
     /// yet.
     #[test]
@@ -426,5 +428,87 @@ mod tests {
         session.close().unwrap();
         // The other member of the multi-lock, and the second term.
         assert_eq!(ends.0.each_ref().map(|n| n.load(Ordering::SeqCst)), [2, holds + 1]);
+    }
+
+    /// A time that is a millisecond later.
+    fn a_moment_later() -> Instant {
+        let begun = Instant::now();
+        while begun.elapsed() < MOMENT {}
+        Instant::now()
+    }
+
+    /// Each time ends where the next one begins: the wait with the grant, and the hold with the
+    /// release. Two calls, since the second begins long after the lock was made.
+    #[test]
+    fn the_time_of_a_wait_is_no_part_of_its_hold_and_the_time_of_a_hold_no_part_of_a_wait() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        let (queue, inbox) = EventQueue::new();
+        let label = LockLabel { recipe: "mutex", name: String::new(), path: "/l".into() };
+        let tally = LockTally::new(label, Some(queue));
+        for node in ["/l/first", "/l/second"] {
+            let node = NewNode::named(node);
+            let held = HeldNode::grant(&generation, node, Callbacks::NONE.on_loss).unwrap();
+            let before = a_moment_later();
+            let mut asked = before;
+            let taken = tally.count(&Call::new("lock"), |tally| {
+                assert!(tally.since >= Some(before));
+                asked = a_moment_later();
+                Ok(Some(tally.acquired(&held, &[])))
+            });
+            let hold = taken.unwrap().unwrap();
+            let granted = hold.since.unwrap();
+            assert!(granted >= asked, "the hold begins with the grant");
+            let releases = a_moment_later();
+            hold.end(&held, &[]);
+            let after = Instant::now();
+            let mut told = inbox.reported().into_iter();
+            let mut next = || told.next().unwrap();
+            assert!(matches!(next(), LockEvent::WaitBegan));
+            let LockEvent::WaitEnded(end) = next() else { panic!("no end of the wait") };
+            assert_eq!(end.outcome, WaitOutcome::Acquired);
+            assert!(!end.is_contended && !end.is_handed_over);
+            assert!(end.waited >= MOMENT && end.waited <= granted - before, "{end:?}");
+            let LockEvent::Released(held_for) = next() else { panic!("no release") };
+            assert!(held_for >= releases - granted && held_for <= after - granted, "{held_for:?}");
+            assert!(told.next().is_none());
+        }
+    }
+
+    /// Which of the nodes is lost makes no difference, nor does how many are lost.
+    #[test]
+    fn several_nodes_are_one_hold_which_any_of_them_loses_once() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        let (queue, inbox) = EventQueue::new();
+        let label = LockLabel { recipe: "semaphore", name: String::new(), path: "/l".into() };
+        let tally = LockTally::new(label, Some(queue));
+        for (round, lost) in [[0, 1], [1, 2], [2, 0]].into_iter().enumerate() {
+            let nodes: Vec<HeldNode> = (0..3)
+                .map(|at| {
+                    let path = format!("/l/{round}-{at}");
+                    let node = NewNode::named(&path);
+                    HeldNode::grant(&generation, node, Callbacks::NONE.on_loss).unwrap()
+                })
+                .collect();
+            let taken = tally.count(&Call::new("acquire"), |tally| {
+                Ok(Some(tally.acquired(&nodes[0], &nodes[1..])))
+            });
+            let before = tally.stats();
+            assert_eq!((before.held, before.lost), (1, round as u64));
+            lost.iter().for_each(|at| nodes[*at].seen_gone());
+            let stats = tally.stats();
+            assert_eq!((stats.held, stats.lost), (0, round as u64 + 1));
+            taken.unwrap().unwrap().end(&nodes[0], &nodes[1..]);
+            assert_eq!(tally.stats(), stats);
+            let ends = inbox.reported().into_iter().filter_map(|event| match event {
+                LockEvent::Lost(reason) => Some(reason.as_str()),
+                LockEvent::Released(_) => Some("released"),
+                _ => None,
+            });
+            assert_eq!(ends.collect::<Vec<_>>(), ["node_deleted"]);
+        }
     }
 }

@@ -375,3 +375,187 @@ macro_rules! contender_calls {
     };
 }
 pub(super) use contender_calls;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Cause, Error};
+    use crate::{
+        Acl, AclEntry, Config, Member, Permissions, ZkCandidate, ZkElection, ZkExclusiveLock,
+        ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    };
+    use zk_session::CreateMode;
+    use zk_test_server::TestServer;
+    use zk_test_support::own_loopback;
+
+    /// A call that a program makes of a lock: the operation and the path that its errors name.
+    type Row<'a> = (&'static str, &'a str, Box<dyn Fn() -> Result<()> + 'a>);
+
+    struct Locks {
+        session: ZkSession,
+        mutex: ZkMutex,
+        rwlock: ZkRwLock,
+        semaphore: ZkSemaphore,
+        semaphore_mutex: ZkSemaphoreMutex,
+        exclusive: ZkExclusiveLock,
+        multi: ZkMultiLock,
+        election: ZkElection,
+        candidate: ZkCandidate,
+    }
+
+    const NODE: &str = "/locks/mutex/_c_6f8ad2cc-3b5e-4f0c-9a57-0b8f9d3c1e42-lock-0000000000";
+
+    impl Locks {
+        fn new(session: ZkSession) -> Result<Self> {
+            let of = &session;
+            let election = ZkElection::new(of, "/locks/election")?;
+            let member = ZkMutex::new(of, "/locks/member")?;
+            Ok(Locks {
+                mutex: ZkMutex::new(of, "/locks/mutex")?,
+                rwlock: ZkRwLock::new(of, "/locks/rwlock")?,
+                semaphore: ZkSemaphore::new(of, "/locks/semaphore", 2)?,
+                semaphore_mutex: ZkSemaphoreMutex::new(of, "/locks/semaphore_mutex")?,
+                exclusive: ZkExclusiveLock::new(of, "/locks/exclusive")?,
+                multi: ZkMultiLock::new([Member::from(&member)])?,
+                candidate: election.join()?,
+                election,
+                session,
+            })
+        }
+
+        /// Each call that asks a server. (The candidate asks by itself.)
+        fn calls(&self) -> Vec<Row<'_>> {
+            let mut all: Vec<Row<'_>> = Vec::new();
+            macro_rules! calls {
+                ($($op:literal, $lock:ident: $call:ident($($argument:expr),*);)+) => {
+                    $(all.push((
+                        $op,
+                        concat!("/locks/", stringify!($lock)),
+                        Box::new(|| self.$lock.$call($($argument),*).map(drop)),
+                    ));)+
+                };
+            }
+            calls! {
+                "lock", mutex: try_lock();
+                "contenders", mutex: contenders();
+                "holders", mutex: holders();
+                "read", rwlock: try_read();
+                "write", rwlock: try_write();
+                "contenders", rwlock: contenders();
+                "holders", rwlock: holders();
+                "acquire", semaphore: try_acquire();
+                "acquire", semaphore: acquire_many_with(2, Wait::timeout(Duration::ZERO));
+                "permits", semaphore: permits();
+                "set_permits", semaphore: set_permits(2);
+                "contenders", semaphore: contenders();
+                "holders", semaphore: holders();
+                "lock", semaphore_mutex: try_lock();
+                "contenders", semaphore_mutex: contenders();
+                "holders", semaphore_mutex: holders();
+                "lock", exclusive: try_lock();
+                "contenders", election: contenders();
+                "holders", election: holders();
+            }
+            all.push(("lock", "/locks/member", Box::new(|| self.multi.try_lock().map(drop))));
+            let holder = || self.exclusive.holders().map(drop);
+            all.push(("holders", "/locks/exclusive/lock", Box::new(holder)));
+            let revoke = || self.session.attempt_revoke(NODE).map(drop);
+            all.push(("attempt_revoke", NODE, Box::new(revoke)));
+            all
+        }
+    }
+
+    /// The operation and the path of an error.
+    fn about(e: &Error) -> (&'static str, &str) {
+        match e {
+            Error::Unavailable { op, path, .. }
+            | Error::Closed { op, path }
+            | Error::NoAuth { op, path, .. } => (op, path),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_call_and_the_path_as_the_program_gave_it() {
+        for chroot in ["", "/app"] {
+            // The server is down, and there was never a session.
+            let at = format!("{}:2181{chroot}", own_loopback());
+            let config = Config::new(at).session_timeout(Duration::from_millis(60));
+            let session = ZkSession::builder(config).connect_in_background().unwrap();
+            let locks = Locks::new(session).unwrap();
+            let waits = Wait::timeout(Duration::ZERO);
+            let wait = || locks.candidate.wait_leader_with(waits.clone()).map(drop);
+            let mut calls = locks.calls();
+            calls.push(("wait_leader", "/locks/election", Box::new(wait)));
+            let mut wrong = Vec::new();
+            let mut each = |calls: &[Row<'_>], is_it: fn(&Error) -> bool| {
+                for (op, path, call) in calls {
+                    let e = call().unwrap_err();
+                    if !is_it(&e) || about(&e) != (*op, *path) {
+                        wrong.push(format!("{op} {path}: {e:?}"));
+                    }
+                }
+            };
+            each(&calls, |e| {
+                matches!(e, Error::Unavailable { cause: Cause::Outage(_), .. }) && e.is_transient()
+            });
+            let _ = locks.session.close();
+            calls.pop(); // the candidate has ended, by an error of its own
+            each(&calls, |e| matches!(e, Error::Closed { .. }));
+            assert_eq!(wrong, Vec::<String>::new());
+            let e = locks.election.join().map(drop).unwrap_err();
+            assert_eq!(about(&e), ("join", "/locks/election"));
+        }
+    }
+
+    /// The nodes of all locks are closed to everybody.
+    #[test]
+    fn a_refusal_names_the_call_and_a_node_below_the_chroot() {
+        for chroot in ["", "/app"] {
+            let server = TestServer::start().unwrap();
+            let root = ZkSession::connect(server.connect_string()).unwrap();
+            let root = root.zookeeper().requests();
+            // Nobody comes from there.
+            let (permissions, scheme, id) = (Permissions::ALL, "ip".into(), "10.0.0.1".into());
+            let nobody = Acl::Custom(vec![AclEntry { permissions, scheme, id }]);
+            let all = [
+                "mutex",
+                "rwlock",
+                "semaphore",
+                "semaphore/leases",
+                "semaphore/locks",
+                "semaphore_mutex",
+                "semaphore_mutex/leases",
+                "semaphore_mutex/locks",
+                "exclusive",
+                "exclusive/lock",
+                "election",
+                "member",
+            ];
+            let all = all.map(|path| format!("{chroot}/locks/{path}"));
+            let above = [chroot.to_owned(), format!("{chroot}/locks")];
+            for path in above.iter().filter(|path| !path.is_empty()).chain(&all) {
+                root.create(path, b"", CreateMode::Persistent, &Acl::Open).unwrap();
+            }
+            for path in &all {
+                root.set_acl(path, &nobody, None).unwrap();
+            }
+            let session = ZkSession::connect(server.connect_string() + chroot).unwrap();
+            let locks = Locks::new(session).unwrap();
+            let mut refused = 0;
+            for (op, path, call) in locks.calls() {
+                match call() {
+                    Ok(()) => assert_eq!(op, "attempt_revoke", "{path}: there is no such node"),
+                    Err(e) => {
+                        refused += 1;
+                        assert!(matches!(e, Error::NoAuth { .. }), "{chroot} {op} {path}: {e:?}");
+                        let (named, at) = about(&e);
+                        assert!(named == op && at.starts_with(path), "{chroot} {op} {path}: {e:?}");
+                        assert!(!e.is_transient(), "{e:?}");
+                    }
+                }
+            }
+            assert_eq!(refused, locks.calls().len() - 1);
+        }
+    }
+}

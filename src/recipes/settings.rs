@@ -456,6 +456,9 @@ impl<L: Recipe> LockBuilder<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::HoldBounds;
+    use zk_session::RetryPolicy;
+    use zk_session::world::host_and_process;
 
     /// Which locks have a trait. The compiler says so: it takes the constant of `Otherwise` only
     /// for a lock that does not have the other one.
@@ -517,5 +520,119 @@ mod tests {
             assert_eq!(rows.next(), None, "a row without a setter");
         }
         assert!(setters > 10, "the source was read");
+    }
+
+    /// Text of comments or of Markdown, on one line.
+    fn on_one_line(text: &str) -> String {
+        let bare = |line: &str| line.trim().trim_start_matches("///").trim().to_owned();
+        text.lines().map(bare).collect::<Vec<_>>().join(" ")
+    }
+
+    /// What the documentation of a setter says.
+    fn docs(setter: &str) -> String {
+        let source = include_str!("settings.rs");
+        let above = source.split(&format!("\n    pub fn {setter}(")).next().unwrap();
+        let docs = above.rsplit("\n\n").next().unwrap();
+        // A blank line of a comment is none of the source.
+        on_one_line(docs)
+    }
+
+    fn shown(time: Duration) -> String {
+        match time.subsec_millis() {
+            0 => format!("{} s", time.as_secs()),
+            _ => format!("{} ms", time.as_millis()),
+        }
+    }
+
+    #[test]
+    fn the_documented_defaults_are_those_of_the_code() {
+        let session = ZkSession::builder("127.0.0.1:1").connect_in_background().unwrap();
+        // Without `..`: a new setting needs a row.
+        let Settings {
+            session: _,
+            events: _,
+            path: _,
+            name,
+            data,
+            acl,
+            layout,
+            hand_over,
+            keep,
+            strategy,
+            bounds: HoldBounds { max, report_after, releases_overdue },
+            warn_waiting_after,
+            permits: _,
+        } = Settings::new(session, "/l".into());
+        let is_nothing = name.is_empty() && keep.is_zero() && max.is_none();
+        let is_off = report_after.is_none() && !releases_overdue;
+        let mut wrong = Vec::new();
+        let is_a = |kind: &str, value: &dyn fmt::Debug| format!("[`{kind}::{value:?}`]");
+        let (acl, layout) = (is_a("Acl", &acl), is_a("Layout", &layout));
+        let strategy = is_a("WaitStrategy", &strategy);
+        let (hand_over, warn) = (shown(hand_over), shown(warn_waiting_after));
+        let default = |value: &str| format!("; default {value}");
+        let rows = [settings_of!(Recipe), settings_of!(HasGuards), settings_of!(HasLayout)];
+        let more = [settings_of!(HandsOver), settings_of!(Keeps), settings_of!(HasWaitStrategy)];
+        let mut rows: Vec<&str> = rows.iter().chain(&more).flat_map(|all| all.lines()).collect();
+        for (setter, says, row) in [
+            ("name", "Default: the empty name.".to_owned(), "the empty name"),
+            (
+                "data",
+                "The default is the host's name and the process id.".to_owned(),
+                "the host and the process id",
+            ),
+            ("acl", default(&acl), &acl),
+            ("layout", default(&layout), &layout),
+            ("max_hold", "; by default for ever.".to_owned(), "a guard may hold the lock for ever"),
+            (
+                "release_overdue",
+                "By default they get it when the guard is dropped.".to_owned(),
+                "no: a hold that is too long keeps others out",
+            ),
+            ("warn_waiting_after", default(&format!("{warn}. ")), &warn),
+            ("warn_held_after", "; by default never.".to_owned(), "never"),
+            ("hand_over", default(&format!("{hand_over}. ")), &hand_over),
+            ("keep", "Default zero: ".to_owned(), "zero: a release deletes the node"),
+            ("wait_strategy", default(&strategy), &strategy),
+        ] {
+            if !docs(setter).contains(&says) {
+                wrong.push(format!("{setter}: {says}"));
+            }
+            let begin = format!("| [`{setter}`](");
+            let at = rows.iter().position(|line| line.starts_with(&begin)).expect(setter);
+            let value = rows.remove(at).rsplit(" | ").next().unwrap().trim_end_matches(" |");
+            let value = value.split("](").next().unwrap().trim_end_matches(']');
+            if value != row.trim_end_matches(']') {
+                wrong.push(format!("{setter} in the table: {row}"));
+            }
+        }
+        assert_eq!(wrong, Vec::<String>::new(), "the code says this, and its documentation not");
+        assert!(is_nothing && is_off && data == host_and_process().into_bytes());
+        assert_eq!(rows, Vec::<&str>::new(), "settings without a row in this test");
+    }
+
+    #[test]
+    fn what_other_pages_say_of_the_defaults_is_so_too() {
+        let session = ZkSession::builder("127.0.0.1:1").connect_in_background().unwrap();
+        let of = Settings::new(session, "/l".into());
+        let (hand_over, warn) = (shown(of.hand_over), shown(of.warn_waiting_after));
+        let elapsed = shown(RetryPolicy::default().max_elapsed);
+        let says_elapsed = format!("{elapsed} by default");
+        let config = format!("{:?}", crate::Config::new("zk"));
+        let timeout = config.split("session_timeout: ").nth(1).unwrap().split('s').next().unwrap();
+        for (page, says) in [
+            (include_str!("calls.rs"), says_elapsed.clone()),
+            (include_str!("election/candidate.rs"), says_elapsed.clone()),
+            (include_str!("../guide/faults.md"), says_elapsed.clone()),
+            (include_str!("../guide/guarantees.md"), says_elapsed),
+            (include_str!("semaphore/mod.rs"), format!("{hand_over} by default")),
+            (
+                include_str!("../guide/operations.md"),
+                format!("warn_waiting_after), default {warn})"),
+            ),
+            (include_str!("../guide/operations.md"), format!("default of {timeout} s survives")),
+        ] {
+            assert!(on_one_line(page).contains(&says), "{says}");
+        }
     }
 }

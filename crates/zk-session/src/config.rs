@@ -314,3 +314,83 @@ fn check_millis(what: &'static str, d: Duration) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The documentation of a method or a field, on one line.
+    fn docs(source: &str, item: &str) -> String {
+        let lines: Vec<&str> = source.lines().map(str::trim).collect();
+        let is_it = |line: &&str| {
+            line.starts_with(&format!("pub fn {item}("))
+                || line.starts_with(&format!("pub {item}:"))
+        };
+        let at = lines.iter().position(|line| is_it(&line)).unwrap_or_else(|| panic!("{item}"));
+        let above = lines[..at].iter().rev().skip_while(|line| line.starts_with("#["));
+        let mut docs: Vec<&str> = above.map_while(|line| line.strip_prefix("///")).collect();
+        docs.reverse();
+        docs.concat()
+    }
+
+    fn shown(time: Duration) -> String {
+        match time.subsec_millis() {
+            0 => format!("{} s", time.as_secs()),
+            _ => format!("{} ms", time.as_millis()),
+        }
+    }
+
+    #[test]
+    fn the_documented_defaults_are_those_of_the_code() {
+        // Without `..`: a new setting needs a row.
+        let Config {
+            connect_string: _,
+            session_timeout,
+            connect_timeout,
+            auth,
+            sasl,
+            tls,
+            retry_policy: RetryPolicy { base, cap, max_elapsed },
+            server_tick,
+            leader_serves,
+            after_data_loss,
+            require_chroot,
+        } = Config::new("zk");
+        let time = |time| format!("; default {}. ", shown(time));
+        let (here, retry) = (include_str!("config.rs"), include_str!("retry.rs"));
+        let mut wrong = Vec::new();
+        for (source, setting, says) in [
+            (here, "session_timeout", time(session_timeout)),
+            (here, "connect_timeout", time(connect_timeout)),
+            (here, "leader_serves", format!("; default {leader_serves}. ")),
+            (retry, "base", time(base).trim_end().to_owned()),
+            (retry, "cap", time(cap)),
+            (retry, "max_elapsed", time(max_elapsed)),
+        ] {
+            if !docs(source, setting).contains(&says) {
+                wrong.push(format!("{setting}{says}"));
+            }
+        }
+        let all = format!(
+            "A base of {}, a cap of {}, and {} without progress.",
+            shown(base),
+            shown(cap),
+            shown(max_elapsed)
+        );
+        if !retry.contains(&all) {
+            wrong.push(all);
+        }
+        for (setting, is_off, says) in [
+            ("tls", tls.is_none(), "by default connections are not encrypted."),
+            ("server_tick", server_tick.is_none(), "By default the library takes half of the"),
+            ("after_data_loss", after_data_loss.is_none(), "; by default never."),
+            ("require_chroot", !require_chroot, "By default the first node that is held makes it"),
+        ] {
+            if !(is_off && docs(here, setting).contains(says)) {
+                wrong.push(format!("{setting}: {says}"));
+            }
+        }
+        assert_eq!(wrong, Vec::<String>::new(), "the code says this, and its documentation not");
+        assert!(auth.is_empty() && sasl.is_none(), "no login");
+    }
+}

@@ -554,6 +554,28 @@ mod tests {
         }
     }
 
+    /// What was given up cannot be given up again. Each other call may be made again.
+    #[test]
+    fn an_operation_without_an_answer_is_transient_unless_it_gives_something_up() {
+        let host = HostFailure { host: "h:2181".into(), reason: "refused".into() };
+        let causes = [
+            Cause::Deadline,
+            Cause::ConnectionLost,
+            Cause::Outage(vec![host]),
+            Cause::NoProgress(Duration::from_secs(60)),
+            Cause::Resources("thread".into()),
+        ];
+        let again = ["create", CREATE_TTL, CREATE_CONTAINER, "read", "hold", "watch", "connect"];
+        let operations = again.map(|op| (op, true)).into_iter();
+        for (op, may_be_called) in operations.chain([(RELEASE, false), (CLOSE, false)]) {
+            for cause in causes.clone() {
+                let e = Error::Unavailable { op, path: "/n".into(), cause };
+                assert_eq!(e.is_transient(), may_be_called, "{e}");
+                assert_eq!(e.to_string().contains("try again later"), may_be_called, "{e}");
+            }
+        }
+    }
+
     #[test]
     fn a_time_that_ends_before_an_answer_is_no_outage_and_an_outage_says_what_the_hosts_answer() {
         let said = |cause| Error::Unavailable { op: "read", path: "/l".into(), cause }.to_string();
@@ -578,6 +600,30 @@ mod tests {
         assert!(said("lock").contains("needs ZooKeeper 3.5 or later"), "{}", said("lock"));
         assert!(said(CREATE_CONTAINER).contains("containers"), "{}", said(CREATE_CONTAINER));
         assert!(said(CREATE_TTL).contains("extendedTypesEnabled=true"), "{}", said(CREATE_TTL));
+    }
+
+    #[test]
+    fn the_word_for_each_loss_is_the_documented_one() {
+        use LossReason::*;
+        let all = [
+            LeaseExpired,
+            SessionExpired,
+            AuthFailed,
+            SessionClosed,
+            NodeDeleted,
+            HeldTooLong,
+            Resigned,
+            Internal,
+            Forked,
+        ];
+        let source = include_str!("error.rs");
+        let docs = source.split_once("as a label of a metric:").unwrap().1;
+        let docs = docs.split_once("pub fn as_str").unwrap().0;
+        let words: Vec<&str> = docs.split('`').skip(1).step_by(2).collect();
+        assert_eq!(all.map(LossReason::as_str).to_vec(), words);
+        // The words are the names of the variants.
+        let plain = |word: &str| word.replace('_', "").to_lowercase();
+        all.iter().for_each(|of| assert_eq!(plain(&format!("{of:?}")), plain(of.as_str())));
     }
 
     #[test]

@@ -232,9 +232,13 @@ impl CreatedNodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ZkSession;
+    use crate::{Config, ZkElection, ZkSession};
+    use log::Level;
+    use std::sync::Once;
     use zk_session::unstable::Removal;
     use zk_test_server::{Op, TestServer};
+    use zk_test_support::raw::{EPHEMERAL, PERSISTENT};
+    use zk_test_support::{Raw, logged};
 
     /// An earlier node of the candidate is still to be deleted when it makes the next one. `leave`
     /// waits for both.
@@ -250,5 +254,44 @@ mod tests {
         ["gone", "first", "second", "third"].iter().for_each(|id| created.add(core, id));
         let kept: HashSet<String> = ["first", "third"].map(str::to_owned).into_iter().collect();
         assert_eq!(*created.0.lock(), kept);
+    }
+
+    /// The election's node may have no children, and later its listing is too long. The operator is
+    /// told what is wrong now.
+    #[test]
+    fn another_refusal_is_logged_too() {
+        static LOG: Once = Once::new();
+        LOG.call_once(|| logged::install(env_logger::Builder::new().build()));
+        let server = TestServer::start().unwrap();
+        let mut raw = Raw::connect(&server.connect_string()).unwrap();
+        raw.create("/refused", b"", EPHEMERAL).unwrap();
+        // A pause is an eighth of this. A sixth is enough to list the children below.
+        let config = Config::new(server.connect_string()).session_timeout(Duration::from_secs(10));
+        let session = ZkSession::connect(config).unwrap();
+        let election = ZkElection::new(&session, "/refused").unwrap();
+        let (cancel, raw, told) = (CancelToken::new(), Mutex::new(raw), Mutex::new(Vec::new()));
+        let on_retry = |e: &Error| {
+            let (mut told, mut raw) = (told.lock(), raw.lock());
+            told.push(format!("election /refused: {e}; the candidate tries again"));
+            if told.len() > 1 {
+                return cancel.cancel();
+            }
+            raw.delete("/refused").unwrap();
+            raw.create("/refused", b"", PERSISTENT).unwrap();
+            // Together their names have more than 16 MiB.
+            for child in 10..27 {
+                let path = format!("/refused/{child}{}", "x".repeat(1_000_000));
+                raw.create(&path, b"", PERSISTENT).unwrap();
+            }
+        };
+        let created = CreatedNodes::default();
+        let ended = election.campaign.elect(&cancel, &created, &|_| (), &on_retry);
+        assert!(matches!(ended, Err(Error::Cancelled { .. })));
+        let told = told.lock();
+        assert!(
+            told[0].contains("NoChildrenForEphemerals") && told[1].contains("16 MiB"),
+            "{told:?}"
+        );
+        assert_eq!(logged::logged(Level::Warn, "election /refused: "), *told);
     }
 }

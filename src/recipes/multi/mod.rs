@@ -229,3 +229,101 @@ impl fmt::Debug for ZkMultiLock {
         f.debug_struct("ZkMultiLock").field("members", &self.set.members).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Acl, Config, Held, LossReason, ZkMutex, ZkSession};
+    use zk_session::CreateMode;
+    use zk_test_server::TestServer;
+
+    const SOON: Duration = Duration::from_secs(20);
+    const PATHS: [&str; 3] = ["/a", "/b", "/c"];
+
+    /// Each order in which the program can give three members. They are taken in that of the paths.
+    const ORDERS: [[usize; 3]; 6] =
+        [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+
+    #[test]
+    fn whichever_member_is_in_the_way_or_lost_it_is_named_in_whatever_order_they_are_given() {
+        let server = TestServer::start().unwrap();
+        let [ours, theirs] = [(); 2].map(|()| ZkSession::connect(server.connect_string()).unwrap());
+        let theirs = theirs.zookeeper().requests();
+        let make = |path: &str, mode| theirs.create(path, b"", mode, &Acl::Open).unwrap().path;
+        PATHS.iter().for_each(|path| drop(make(path, CreateMode::Persistent)));
+        for order in ORDERS {
+            let given = order.map(|at| PATHS[at]);
+            let members = given.map(|path| ZkMutex::new(&ours, path).unwrap());
+            let all = ZkMultiLock::new(&members).unwrap();
+            for path in PATHS {
+                let node = format!("{path}/_c_6f8ad2cc-3b5e-4f0c-9a57-0b8f9d3c1e42-lock-");
+                let node = make(&node, CreateMode::EphemeralSequential);
+                let e = all.try_lock().err();
+                assert_eq!(e, Some(Error::WouldBlock { path: path.to_owned() }), "{given:?}");
+                theirs.delete(&node, None).unwrap();
+            }
+            for (at, path) in given.iter().enumerate() {
+                let guard = all.lock().unwrap();
+                let holds: Vec<&Held> = guard.holds().collect();
+                assert!(holds.iter().zip(given).all(|(held, path)| held.path().starts_with(path)));
+                let tokens: Vec<_> = holds.iter().map(|held| held.fencing_token()).collect();
+                assert_eq!(guard.fencing_tokens(), tokens);
+                let (lost, node) = (guard.lost(), holds[at].path().to_owned());
+                ours.zookeeper().requests().delete(&node, None).unwrap();
+                assert_eq!(lost.wait(SOON), Some(LossReason::NodeDeleted), "{path} of {given:?}");
+                let reason = LossReason::NodeDeleted;
+                assert_eq!(guard.check(), Err(Error::Lost { path: node, reason }), "{given:?}");
+                assert!(!guard.is_held() && guard.valid_for().is_zero());
+                // Of all that are lost, the first that was given is named.
+                let first = holds[0].path().to_owned();
+                let deleted = ours.zookeeper().requests().delete(&first, None);
+                assert!(deleted.is_ok() || at == 0);
+                assert_eq!(holds[0].lost().wait(SOON), Some(reason));
+                assert_eq!(guard.check(), Err(Error::Lost { path: first, reason }), "{given:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_that_holds_one_of_the_members_is_told_which() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
+        for order in ORDERS {
+            let members = order.map(|at| ZkMutex::new(&session, PATHS[at]).unwrap());
+            let all = ZkMultiLock::new(&members).unwrap();
+            for (at, held) in order.into_iter().zip(&members) {
+                let _guard = held.lock().unwrap();
+                let e = all.lock().err();
+                let is_named = |path: &str| path == PATHS[at];
+                assert!(matches!(&e, Some(Error::WouldDeadlock { path, .. }) if is_named(path)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_member_that_is_given_twice_is_named() {
+        let session = ZkSession::builder("127.0.0.1:1").connect_in_background().unwrap();
+        for twice in PATHS {
+            let given = [PATHS[2], PATHS[0], PATHS[1], twice];
+            let members = given.map(|path| ZkMutex::new(&session, path).unwrap());
+            let e = ZkMultiLock::new(&members).err();
+            assert!(matches!(e, Some(Error::WouldDeadlock { path, .. }) if path == twice));
+        }
+    }
+
+    #[test]
+    fn the_shortest_timeout_of_the_members_sessions_counts() {
+        let server = TestServer::start().unwrap();
+        let seconds = [5, 20, 10];
+        let sessions = seconds.map(|seconds| {
+            let config = Config::new(server.connect_string());
+            ZkSession::connect(config.session_timeout(Duration::from_secs(seconds))).unwrap()
+        });
+        assert_eq!(sessions.each_ref().map(|of| of.status().timeout.as_secs()), seconds);
+        for order in ORDERS {
+            let members = order.map(|at| ZkMutex::new(&sessions[at], PATHS[at]).unwrap());
+            let all = ZkMultiLock::new(&members).unwrap();
+            assert_eq!(all.set.operation_timeout(), Duration::from_secs(5) / 6);
+        }
+    }
+}

@@ -347,3 +347,37 @@ impl Hold for PermitHold {
         self.first.begin_release_with(&self.others, loss, end_by)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::{LossReason, ZkSemaphore, ZkSession};
+    use zk_test_server::TestServer;
+    use zk_test_support::until;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn the_loss_of_any_permit_is_the_loss_of_all_that_were_taken_with_it() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(server.connect_string()).unwrap();
+        for (number, lost) in [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2)] {
+            let path = format!("/permits/{number}-{lost}");
+            let semaphore = ZkSemaphore::new(&session, &path, 3).unwrap();
+            let permit = semaphore.acquire_many(number).unwrap();
+            let (signal, node) = (permit.lost(), semaphore.holders().unwrap()[lost].path.clone());
+            let before = semaphore.stats();
+            assert_eq!((before.held, before.lost), (1, 0), "{path}");
+            session.zookeeper().requests().delete(&node, None).unwrap();
+            assert_eq!(signal.wait(SOON), Some(LossReason::NodeDeleted), "{path}");
+            let stats = until("the loss is counted", SOON, || {
+                Some(semaphore.stats()).filter(|stats| stats.lost == 1)
+            });
+            assert_eq!((stats.held, stats.acquired), (0, 1), "{path}");
+            assert!(!permit.is_held() && permit.check().is_err(), "{path}");
+            drop(permit);
+            assert_eq!(semaphore.stats(), stats, "{path}: it has ended once");
+        }
+    }
+}

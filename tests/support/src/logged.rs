@@ -67,7 +67,7 @@ impl Log for Keeper {
 }
 
 /// Makes `printer` the process's logger, and keeps warnings and errors.
-pub(super) fn install(printer: Logger) {
+pub fn install(printer: Logger) {
     log::set_max_level(printer.filter().max(log::LevelFilter::Info));
     log::set_boxed_logger(Box::new(Keeper(printer))).expect("the first logger of this process");
 }

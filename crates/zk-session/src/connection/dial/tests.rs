@@ -256,6 +256,32 @@ fn a_server_that_cuts_at_once_is_not_dialled_in_a_loop() {
     }
 }
 
+/// The second outage begins like the first.
+#[test]
+fn pauses_grow_from_the_base_in_each_outage_after_a_connection_that_has_lasted() {
+    let mut world = World::new("10.0.0.1");
+    for outage in 0..3 {
+        for failures in 0..5 {
+            assert_eq!(world.pass(IDLE), [1]);
+            let until = world.waits_until(IDLE).unwrap();
+            let (pause, full) =
+                (until.since(world.now), world.dialer.policy.base * (1 << failures));
+            assert!(full / 2 <= pause && pause <= full, "{outage}, {failures}: {pause:?}");
+            world.now = until;
+        }
+        assert_eq!(world.dials(IDLE), Some(1));
+        world.serve_and_break(1, T, IDLE);
+    }
+    // A server that cuts at once has failed once more.
+    for failures in 0..3 {
+        assert_eq!(world.dials(IDLE), Some(1));
+        world.serve_and_break(1, MS, IDLE);
+        let pause = world.waits_until(IDLE).unwrap().since(world.now);
+        assert!(pause >= world.dialer.policy.base * (1 << failures) / 2, "{failures}: {pause:?}");
+        world.now = world.now + pause;
+    }
+}
+
 #[test]
 fn a_server_without_a_session_is_not_paused_for_longer_than_an_eighth_of_the_timeout() {
     let policy = RetryPolicy { base: T, cap: T, ..RetryPolicy::default() };
@@ -504,6 +530,17 @@ fn a_name_that_is_gone_takes_its_addresses_with_it_and_a_failed_look_up_leaves_t
     assert!(failures[0].starts_with("a:2181: its name has no address"), "{failures:?}");
     assert_eq!(failures[1], "b:2181 (10.0.0.2:2181): refused");
     assert!(failures[2].starts_with("b:2181: its name could not be looked up"), "{failures:?}");
+    // The next answers are good: what was wrong with the names is over.
+    world.now = world.now + T;
+    assert_eq!(world.look_ups(), ["a", "b"]);
+    world.answer_for("a", Ok(&[1]));
+    world.answer_for("b", Ok(&[2]));
+    let failures = world.dialer.addresses().lock().failures(None);
+    let failures: Vec<String> = failures.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        failures,
+        ["a:2181 (10.0.0.1:2181): no answer yet", "b:2181 (10.0.0.2:2181): refused"]
+    );
 }
 
 /// The resolver does not answer in this outage: the address of before may be another ensemble's. It
