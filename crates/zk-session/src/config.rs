@@ -326,7 +326,7 @@ mod tests {
             line.starts_with(&format!("pub fn {item}("))
                 || line.starts_with(&format!("pub {item}:"))
         };
-        let at = lines.iter().position(|line| is_it(&line)).unwrap_or_else(|| panic!("{item}"));
+        let at = lines.iter().position(is_it).unwrap_or_else(|| panic!("{item}"));
         let above = lines[..at].iter().rev().skip_while(|line| line.starts_with("#["));
         let mut docs: Vec<&str> = above.map_while(|line| line.strip_prefix("///")).collect();
         docs.reverse();
