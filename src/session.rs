@@ -278,11 +278,11 @@ mod tests {
         for round in 0..2 {
             let at = |name: &str| format!("/{round}/{name}");
             let keep = Duration::from_millis(1);
-            let builder = ZkMutex::builder(&session, &at("kept")).keep(keep);
+            let builder = ZkMutex::builder(&session, at("kept")).keep(keep);
             let kept_mutex = builder.max_hold(SOON).warn_held_after(SOON).build().unwrap();
             drop(kept_mutex.lock().unwrap().lost());
-            let mutex = ZkMutex::new(&session, &at("mutex")).unwrap();
-            let rwlock = ZkRwLock::new(&session, &at("rwlock")).unwrap();
+            let mutex = ZkMutex::new(&session, at("mutex")).unwrap();
+            let rwlock = ZkRwLock::new(&session, at("rwlock")).unwrap();
             let members = [Member::from(&mutex), Member::write(&rwlock)];
             let multi = ZkMultiLock::new(members).unwrap();
             let guard = multi.lock().unwrap();
@@ -291,10 +291,10 @@ mod tests {
                 assert!(scope.spawn(tried).join().unwrap());
             });
             drop((guard.lost(), guard));
-            let semaphore = ZkSemaphore::new(&session, &at("semaphore"), 3).unwrap();
+            let semaphore = ZkSemaphore::new(&session, at("semaphore"), 3).unwrap();
             drop(semaphore.acquire_many(2).unwrap().lost());
-            drop(ZkExclusiveLock::new(&session, &at("exclusive")).unwrap().lock().unwrap());
-            let election = ZkElection::new(&session, &at("election")).unwrap();
+            drop(ZkExclusiveLock::new(&session, at("exclusive")).unwrap().lock().unwrap());
+            let election = ZkElection::new(&session, at("election")).unwrap();
             let candidate = election.join().unwrap();
             drop(candidate.wait_leader().unwrap().lost());
             candidate.leave().unwrap();

@@ -384,6 +384,7 @@ mod tests {
         Acl, AclEntry, Config, Member, Permissions, ZkCandidate, ZkElection, ZkExclusiveLock,
         ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
     };
+    use std::time::Duration;
     use zk_session::CreateMode;
     use zk_test_server::TestServer;
     use zk_test_support::own_loopback;

@@ -562,6 +562,7 @@ mod tests {
             bounds: HoldBounds { max, report_after, releases_overdue },
             warn_waiting_after,
             permits: _,
+            memory: _,
         } = Settings::new(session, "/l".into());
         let is_nothing = name.is_empty() && keep.is_zero() && max.is_none();
         let is_off = report_after.is_none() && !releases_overdue;

@@ -354,7 +354,7 @@ mod tests {
             server_tick,
             leader_serves,
             after_data_loss,
-            require_chroot,
+            create_chroot,
         } = Config::new("zk");
         let time = |time| format!("; default {}. ", shown(time));
         let (here, retry) = (include_str!("config.rs"), include_str!("retry.rs"));
@@ -384,7 +384,7 @@ mod tests {
             ("tls", tls.is_none(), "by default connections are not encrypted."),
             ("server_tick", server_tick.is_none(), "By default the library takes half of the"),
             ("after_data_loss", after_data_loss.is_none(), "; by default never."),
-            ("require_chroot", !require_chroot, "By default the first node that is held makes it"),
+            ("create_chroot", !create_chroot, "By default the chroot must exist:"),
         ] {
             if !(is_off && docs(here, setting).contains(says)) {
                 wrong.push(format!("{setting}: {says}"));

@@ -290,7 +290,8 @@ mod tests {
         let told = told.lock();
         assert!(
             told[0].contains("NoChildrenForEphemerals") && told[1].contains("16 MiB"),
-            "{told:?}"
+            "{:?}",
+            *told
         );
         assert_eq!(logged::logged(Level::Warn, "election /refused: "), *told);
     }
