@@ -667,7 +667,10 @@ impl Core {
         };
         let (supervisor, woken) = (self.supervisor.clone(), self.supervisor.clone());
         let of_core = OfCore {
-            chroot: Chroot { path: self.chroot().into(), is_required: !config.create_chroot },
+            chroot: Chroot {
+                path: self.chroot().into(),
+                is_required: !config.create_chroot && !self.chroot().is_empty(),
+            },
             parents: self.parents.clone(),
             tell: self.tell.clone(),
             report: Box::new(move |event| {

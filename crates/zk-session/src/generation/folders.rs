@@ -122,7 +122,8 @@ impl Generation {
     fn levels<'a>(&self, dir: &'a str, below: Option<&str>) -> Vec<&'a str> {
         let chroot = &self.of_core.chroot;
         let top = below.or_else(|| chroot.is_required.then_some(&*chroot.path)).unwrap_or("/");
-        let above = |dir: &&'a str| Some(path::parent(dir));
+        // The parent of the root is the root.
+        let above = |dir: &&'a str| (*dir != "/").then(|| path::parent(dir));
         let all = iter::successors(Some(dir), above);
         all.take_while(|dir| dir.len() > top.len()).collect()
     }
