@@ -50,8 +50,8 @@ impl Machine {
             // When the server hears of the end it deletes our nodes, and other processes get the
             // locks: by then no guard of ours may be valid.
             (_, Phase::Up | Phase::Auth(..)) => {}
-            // A session was or may be made. The next connection, or the one that is being made,
-            // closes it, once it has logged in.
+            // A session was or may be made. The connection that is being made closes it, once it
+            // has logged in; or the next one, if the session's id is known.
             (_, Phase::Handshake(_) | Phase::Sasl(..)) => {}
             (_, Phase::Down) if self.session.is_some() => {}
             _ => self.over(true),

@@ -420,9 +420,15 @@ impl Machine {
         self.last_took
     }
 
-    /// Whether the dialer makes connections: there is none that carries the session.
+    /// Whether the dialer makes connections: there is none that carries the session. A client that
+    /// is closed before it has a session needs no other connection than the one on which a server
+    /// may make the session now.
     pub(super) fn is_dialling(&self) -> bool {
-        !matches!(self.phase, Phase::Up | Phase::Over)
+        !matches!(self.phase, Phase::Up | Phase::Over) && !self.ends_without_session()
+    }
+
+    pub(super) fn ends_without_session(&self) -> bool {
+        self.is_ending() && self.session.is_none()
     }
 
     pub(super) fn wants_connection(&self) -> bool {

@@ -352,5 +352,10 @@ impl Machine {
         self.background.cut(cut_short, self.timeout() / 8, now);
         self.looks.cut(self.timeout() / 8, now);
         self.fail_sent(cut_short, now);
+        if self.ends_without_session() {
+            // If a server has made the session, its id is lost, and nothing can close it. The next
+            // connection would only make another one.
+            self.over(false);
+        }
     }
 }

@@ -157,6 +157,19 @@ fn a_close_is_sent_again_when_the_connection_dies() {
     assert!(rig.machine.is_over());
 }
 
+/// A server may have made a session whose id does not arrive: no other connection can close it.
+#[test]
+fn a_close_before_the_first_session_waits_for_this_handshake_only() {
+    let mut rig = Rig::new(&[]);
+    rig.connect();
+    let server_knows = rig.close();
+    assert!(!rig.machine.is_over(), "the server may make a session, which is to be closed");
+    assert!(!rig.machine.is_dialling(), "another connection would make another session");
+    rig.drop_connection();
+    assert!(rig.machine.is_over());
+    assert_eq!(server_knows.try_recv(), Ok(false));
+}
+
 #[test]
 fn a_close_in_an_outage_gives_up_in_time() {
     let mut rig = Rig::up();
