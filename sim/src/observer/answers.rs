@@ -160,7 +160,13 @@ impl Seen {
 
     /// Whether another thread of this process has used the lock at this path since then. It may
     /// have been the next in the process's own queue, without a node.
-    fn is_used_here(&self, process: ProcessId, thread: usize, path: &str, then: Moment) -> bool {
+    pub(super) fn is_used_here(
+        &self,
+        process: ProcessId,
+        thread: usize,
+        path: &str,
+        then: Moment,
+    ) -> bool {
         let is_other = |(of, other): (ProcessId, usize)| of == process && other != thread;
         let mut using = self.using.iter().filter(|(of, _)| is_other(**of));
         using.any(|(_, paths)| paths.iter().any(|used| used == path))

@@ -6,13 +6,16 @@ use zk_mutex_simulated::{Error, Held, LossReason, Result};
 use zk_sim_runtime::library::this_thread;
 use zk_sim_runtime::{ProcessId, as_world, process_name, this_process};
 
-use super::{Observer, Seen, report};
+use super::{Moment, Node, Observer, Seen, report};
 
 const UNTRUE: &str = "untrue unlock";
 
 /// A guard, or several as one, that its thread is about to end.
 #[derive(Default)]
-pub struct Ending(Vec<Ends>);
+pub struct Ending {
+    all: Vec<Ends>,
+    since: Moment,
+}
 
 /// One guard.
 struct Ends {
@@ -23,7 +26,7 @@ struct Ends {
 }
 
 impl Ending {
-    fn of(held: &[&Held]) -> Ending {
+    fn of(held: &[&Held], since: Moment) -> Ending {
         let ends = |held: &&Held| {
             let nodes = Observed::all(held).into_iter();
             let nodes: Vec<_> =
@@ -31,11 +34,11 @@ impl Ending {
             let was_lost = nodes.iter().any(|(_, mark)| mark.reason().is_some());
             Ends { path: held.path().to_owned(), nodes, was_lost }
         };
-        Ending(held.iter().map(ends).collect())
+        Ending { all: held.iter().map(ends).collect(), since }
     }
 
     fn of_path(&self, path: &str) -> Option<&Ends> {
-        self.0.iter().find(|ends| ends.path == path)
+        self.all.iter().find(|ends| ends.path == path)
     }
 }
 
@@ -45,13 +48,20 @@ impl Observer {
         let own = this_thread();
         self.seen(|seen| {
             seen.released.insert(own, Vec::new());
-            Ending::of(held)
+            Ending::of(held, seen.history.moment())
         })
     }
 
     /// The calling thread has ended these guards with `unlock()`. `may_fail`: faults may be the
-    /// reason of an error.
-    pub fn unlocked(&self, thread: usize, ending: &Ending, outcome: &Result<()>, may_fail: bool) {
+    /// reason of an error. `is_closing`: another thread has begun to close the session.
+    pub fn unlocked(
+        &self,
+        thread: usize,
+        ending: &Ending,
+        outcome: &Result<()>,
+        may_fail: bool,
+        is_closing: bool,
+    ) {
         let Some(process) = this_process() else { return };
         let own = this_thread();
         // Where a lease may end before it is renewed, a request may also be answered too late.
@@ -71,16 +81,18 @@ impl Observer {
                             return seen.is_held_by_nobody(process, thread, node);
                         }
                         // This thread had handed the hold to the next one, which could not take it:
-                        // the session was closed meanwhile, which has marked the hold as lost. Of
-                        // the two, this thread was the last to let the node go. (A node that this
-                        // thread releases itself is not marked any more.)
-                        let was_handed_over = mark.reason() == Some(LossReason::SessionClosed);
+                        // the session was closed meanwhile. Of the two, this thread was the last to
+                        // let the node go. A close first refuses calls, and then marks the holds as
+                        // lost; the node may have been let go in between. (A node that this thread
+                        // releases itself is not marked any more.)
+                        let was_handed_over = mark.reason() == Some(LossReason::SessionClosed)
+                            || is_closing && seen.has_passed(process, thread, node, ending.since);
                         seen.stands(node).filter(|_| !was_handed_over)
                     });
                     stays
                         .or_else(|| ends.was_lost.then(|| format!("{} was lost before", ends.path)))
                 };
-                let why = ending.0.iter().find_map(why)?;
+                let why = ending.all.iter().find_map(why)?;
                 let who = process_name(process);
                 Some((
                     UNTRUE,
@@ -101,7 +113,7 @@ impl Observer {
             }
             Err(Error::Several { failures }) => {
                 for failure in failures {
-                    self.unlocked(thread, ending, &Err(failure.clone()), may_fail);
+                    self.unlocked(thread, ending, &Err(failure.clone()), may_fail, is_closing);
                 }
             }
             Err(e) => self.check("wrong error", false, || format!("unlock: {e}")),
@@ -110,6 +122,18 @@ impl Observer {
 }
 
 impl Seen {
+    /// Whether another thread of this process may have been given this hold since then.
+    fn has_passed(
+        &self,
+        process: ProcessId,
+        thread: usize,
+        node: &Observed,
+        since: Moment,
+    ) -> bool {
+        let place = self.setting.place(&Node::of(&node.path).lock);
+        place.is_some_and(|place| self.is_used_here(process, thread, &place.path, since))
+    }
+
     /// A node that was not released must be kept, or go on with another guard.
     fn is_held_by_nobody(
         &self,

@@ -448,7 +448,8 @@ impl Worker {
         } else {
             let (step, may_fail) = (self.step(), !self.shared.is_well.load(Ordering::Relaxed));
             let outcome = self.quick("unlock", step, || unlock(guard));
-            self.shared.observer.unlocked(self.number, &ending, &outcome, may_fail);
+            let is_closing = self.is_closed();
+            self.shared.observer.unlocked(self.number, &ending, &outcome, may_fail, is_closing);
             if outcome.is_ok() {
                 self.tells(News::Released);
             }
