@@ -280,6 +280,15 @@ impl Reaching {
         }
     }
 
+    /// The server at this address knows no session of this process. If that is one of its own
+    /// ensemble, the session ends by its word: a leader that is cut off has expired it, say, and the
+    /// next leader still has it.
+    pub(super) fn is_not_taken_up(&mut self, process: ProcessId, at: SocketAddr) {
+        if self.refused.get(&process).is_some_and(|(_, other, _)| *other != at) {
+            self.refused.remove(&process);
+        }
+    }
+
     /// A look-up has ended. A failure says nothing of the name.
     fn answered(&mut self, process: ProcessId, name: String, answer: Answer) {
         let ips = match answer {

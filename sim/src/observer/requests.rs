@@ -97,8 +97,9 @@ impl Seen {
                 Side::Client => requests += 1,
                 Side::Server if !std::mem::replace(is_greeted, true) => {
                     *session = self.unserved.greets(about.process, frame, &self.setting);
-                    if let Some(session) = session {
-                        self.reaching.is_taken_up(about.process, *session);
+                    match session {
+                        Some(session) => self.reaching.is_taken_up(about.process, *session),
+                        None => self.reaching.is_not_taken_up(about.process, about.to),
                     }
                 }
                 Side::Server => {
