@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use zk_mutex_simulated::LossReason;
 use zk_sim_runtime::net::{Answer, Connection, Dialling};
-use zk_sim_runtime::{ProcessId, as_world, is_alive, now, process_name, stopped_for};
+use zk_sim_runtime::{ProcessId, as_world, is_alive, now, process_name, stopped_for, this_process};
 
 use super::waits::Down;
 use super::{Broken, LATE, Observer, Seen, Setting, report};
@@ -27,6 +27,9 @@ const AWAY: &str = "away";
 const LOST: &str = "lost within reach";
 const GONE: &str = "gone address";
 const STRANGERS: &str = "another ensemble";
+
+/// How long a session that its process has dropped may dial, to close itself.
+const CLOSES: Duration = Duration::from_secs(1);
 
 /// What the processes were told of the servers' addresses, and what has happened to them.
 #[derive(Default)]
@@ -40,6 +43,9 @@ pub(super) struct Reaching {
     /// The addresses that each process was told before and no more: since when, and how long it had
     /// been stopped by then.
     gone: BTreeMap<ProcessId, BTreeMap<IpAddr, (Duration, Duration)>>,
+    /// When a connect of each process last failed. A thread of the library closes what that has
+    /// made, and knows no answers to the look-ups of the next connect.
+    failed: BTreeMap<ProcessId, Duration>,
     /// The session that another ensemble did not know last, and whether the process had to know
     /// that the address was gone.
     refused: BTreeMap<ProcessId, (i64, SocketAddr, bool)>,
@@ -95,6 +101,13 @@ impl Observer {
             Some(process) => drop(seen.reaching.disturbed.insert(process, now())),
             None => seen.reaching.disturbed_all = now(),
         });
+    }
+
+    /// The calling process could not connect.
+    pub fn fails_to_connect(&self) {
+        if let Some(process) = this_process() {
+            self.seen(|seen| seen.reaching.failed.insert(process, now()));
+        }
     }
 
     /// A server of another ensemble is about to say that it does not know this session.
@@ -261,8 +274,13 @@ impl Seen {
     /// A process begins to connect to an address that it has from a name.
     fn dialled(&mut self, process: ProcessId, to: SocketAddr) -> Option<Broken> {
         let gone = self.reaching.gone.get(&process).filter(|gone| !gone.is_empty())?;
+        let slowness = self.setting.slowness();
+        let failed = self.reaching.failed.get(&process);
+        if failed.is_some_and(|failed| now() < *failed + (CLOSES + LATE) * slowness) {
+            return None;
+        }
         let broken = gone.get(&to.ip()).filter(|(since, stopped)| {
-            now() > *since + LATE * self.setting.slowness() && *stopped == stopped_for(process)
+            now() > *since + LATE * slowness && *stopped == stopped_for(process)
         });
         let broken = broken.map(|(since, _)| {
             format!("{} dials {to}, and was told {since:?} that it is gone", process_name(process))

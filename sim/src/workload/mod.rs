@@ -346,7 +346,10 @@ fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) 
         }
         match builder.connect() {
             Ok(session) => break (session, is_told),
-            Err(e) => log::info!("no session: {e}"),
+            Err(e) => {
+                log::info!("no session: {e}");
+                shared.observer.fails_to_connect();
+            }
         }
         if shared.is_over.load(Ordering::Relaxed) {
             return;
