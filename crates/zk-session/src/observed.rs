@@ -16,6 +16,8 @@ pub enum News {
     Detached {
         /// Which session.
         session: i64,
+        /// It has ended for its client, which does not resume it.
+        is_over: bool,
     },
 }
 

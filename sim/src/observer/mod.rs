@@ -188,6 +188,8 @@ struct Seen {
     /// The time at which each thread last held a lock.
     progress: BTreeMap<(ProcessId, usize), Duration>,
     sessions: BTreeMap<i64, Session>,
+    /// The sessions that have ended for their clients. The leader may still have them.
+    over: BTreeSet<i64>,
     /// The threads that wait for one lock.
     waiting: BTreeMap<(ProcessId, usize), Waiting>,
     /// The processes without a connection.
@@ -388,11 +390,14 @@ impl Observer {
                     seen.sessions.insert(session, Session::now(process, Some(epoch)));
                     None
                 }
-                SessionNews::Detached { session } => {
+                SessionNews::Detached { session, is_over } => {
                     let before = seen.sessions.get(&session).filter(|of| of.epoch.is_some());
                     let attached = before.map(|of| of.attached);
                     seen.down.entry(process).or_insert_with(|| Down::now(process, attached));
                     seen.sessions.insert(session, Session::now(process, None));
+                    if is_over {
+                        seen.over.insert(session);
+                    }
                     seen.is_lost_on_a_slow_line(process)
                 }
             }));

@@ -1,8 +1,8 @@
 //! A session comes back while servers can be reached.
 //!
 //! * *Away*: while a majority of the servers takes part, and one of it serves and is reachable for a
-//!   process, by an address that the resolver tells it in time, a session that the leader still has
-//!   is connected again within [`Bound::away`].
+//!   process, by an address that the resolver tells it in time, a session that its client and the
+//!   leader still have is connected again within [`Bound::away`].
 //! * *Lost within reach*: if that lasts for [`Bound::hold`], and nothing else has happened to the
 //!   connection of the process meanwhile, its holds are not lost: the session had a connection
 //!   again, and time to renew its lease, before the first of them could end.
@@ -199,7 +199,9 @@ impl Seen {
         let session = self.newest_session.get(&process);
         !self.setting.closes
             && session.is_some_and(|session| {
-                sessions.contains(session) && !self.ended_by_others.contains(session)
+                sessions.contains(session)
+                    && !self.over.contains(session)
+                    && !self.ended_by_others.contains(session)
             })
             && down.was_running(process)
     }

@@ -9,6 +9,8 @@ use crate::connection::{Connection, Owner};
 use crate::event::{Notice, SessionEvent};
 use crate::lease;
 use crate::machine::{LeaseStatus, Output, WatchedNode, code_of};
+#[cfg(zk_sim)]
+use crate::observed::{self, News};
 use crate::raw::RawNews;
 use crate::world::atomic::Ordering;
 use std::time::Duration;
@@ -37,7 +39,7 @@ impl Owner for Generation {
             Output::Attached { epoch, is_first } => {
                 self.epoch.store(epoch, Ordering::Release);
                 #[cfg(zk_sim)]
-                self.show_connection(Some(epoch));
+                self.show(|session| News::Attached { session, epoch });
                 if !is_first {
                     self.raw.tell(RawNews::Reconnected);
                 }
@@ -51,13 +53,13 @@ impl Owner for Generation {
             Output::Refused(reason) => drop(self.refusal.set(reason)),
             Output::Suspended => {
                 #[cfg(zk_sim)]
-                self.show_connection(None);
+                self.show(|session| News::Detached { session, is_over: false });
                 (self.of_core.report)(SessionEvent::Suspended);
             }
             Output::Lost(reason) => {
                 self.lease.end(reason);
                 #[cfg(zk_sim)]
-                self.show_connection(None);
+                self.show(|session| News::Detached { session, is_over: true });
                 self.raw.tell(RawNews::Ended(code_of(reason)));
                 self.callbacks.take_tellers().iter().for_each(|teller| teller.lost(reason));
                 (self.of_core.report)(SessionEvent::Lost(reason));
@@ -141,15 +143,12 @@ impl Owner for Generation {
 }
 
 impl Generation {
-    /// Notifies the simulation's observer on which connection the session is.
+    /// Notifies the simulation's observer of what has happened to the session.
     #[cfg(zk_sim)]
-    fn show_connection(&self, epoch: Option<u64>) {
-        use crate::observed::{self, News};
-        let Some(session) = self.session_id() else { return };
-        observed::notify(|| match epoch {
-            Some(epoch) => News::Attached { session, epoch },
-            None => News::Detached { session },
-        });
+    fn show(&self, news: impl FnOnce(i64) -> News) {
+        if let Some(session) = self.session_id() {
+            observed::notify(|| news(session));
+        }
     }
 
     /// A held node was read, and a watch was set on it: `seen` is the node that was there. If the
