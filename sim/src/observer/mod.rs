@@ -393,10 +393,13 @@ impl Observer {
                 SessionNews::Detached { session, is_over } => {
                     let before = seen.sessions.get(&session).filter(|of| of.epoch.is_some());
                     let attached = before.map(|of| of.attached);
-                    seen.down.entry(process).or_insert_with(|| Down::now(process, attached));
                     seen.sessions.insert(session, Session::now(process, None));
                     if is_over {
                         seen.over.insert(session);
+                    }
+                    // A thread of the library may still close the session before this one.
+                    if seen.connection_of(process).is_none() {
+                        seen.down.entry(process).or_insert_with(|| Down::now(process, attached));
                     }
                     seen.is_lost_on_a_slow_line(process)
                 }

@@ -268,7 +268,7 @@ impl Seen {
         }
     }
 
-    fn connection_of(&self, process: ProcessId) -> Option<Clue> {
+    pub(super) fn connection_of(&self, process: ProcessId) -> Option<Clue> {
         let its = |of: &super::Session| of.process == process && of.epoch.is_some();
         let (session, _) = self.sessions.iter().find(|(_, of)| its(of))?;
         self.clue(*session)
