@@ -86,6 +86,7 @@ const NO_LEADER: &str = "looks for a leader";
 const MOVED: &str = " is at 10.1.";
 const TAKEN_OVER: &str = "belongs to another ensemble";
 const SLOW_LINE: &str = " bytes in a second";
+const OTHER_KIND: &str = "belongs to another kind of lock";
 const LONG_ANSWER: &str = "long answer";
 const LOST_ON_A_SLOW_LINE: &str = "lost on a slow line";
 
@@ -96,6 +97,7 @@ plans! {
     an_exclusive_lock_that_one_process_takes_again_and_again: [TOO_LONG, ": made"], [];
     answers_that_are_lost: [RESUMED, LAPSED], [];
     candidates_whose_connections_are_cut: [RESUMED, LAPSED, ": elected"], ["refused"];
+    contenders_of_other_libraries: ["fault: Visit", OTHER_KIND], ["acquisitions"];
     clocks_far_beyond_the_bound: [LAPSED, EXPIRED], ["overlaps", "refused_writes"];
     exclusive_locks_on_followers_that_lag: ["fault: Lag"], ["refused"];
     creates_that_are_done_late: [DONE_LATE, RESUMED], [];
@@ -111,6 +113,7 @@ plans! {
     nodes_that_an_operator_deletes: [DELETED, QUEUES_AGAIN], [];
     nodes_that_are_removed_twice: [TOO_LONG, "waiting until our earlier node is deleted"], [];
     numbers_of_permits_on_followers_that_lag: ["fault: Lag"], ["refused"];
+    objects_for_each_call: ["/passing/", "/unreadable/", RESUMED], ["acquisitions"];
     one_name_for_servers_that_move: [MOVED, RESUMED], ["acquisitions"];
     outages_longer_than_the_retry_policy: ["there is no connection", RESUMED, LAPSED], [];
     outages_longer_than_the_session: [RESUMED, LAPSED], [];

@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `calls.rs` | the calls of the library that take a lock |
 //! | `listener.rs` | the application's observer of a session |
+//! | `passing.rs` | locks at paths of their own, taken once |
 //! | `side_channel.rs` | clients talk to each other beside ZooKeeper |
 //! | `worker.rs` | the common part of all recipes: a call, a hold, its end, and their checks |
 //! | `mutex.rs`, `rwlock.rs`, `semaphore.rs`, `exclusive.rs`, `election.rs`, `multi.rs` | one file per recipe |
@@ -17,6 +18,7 @@ mod exclusive;
 mod listener;
 mod multi;
 mod mutex;
+mod passing;
 mod rwlock;
 mod semaphore;
 mod side_channel;
@@ -35,7 +37,9 @@ use zk_mutex_simulated::{
 use zk_sim_runtime::library::{Instant, thread};
 use zk_sim_runtime::{Call, Rng, call_begins, fail};
 
+use self::calls::Wait;
 use self::listener::Listener;
+pub use self::passing::FOLDER as PASSING;
 pub use self::side_channel::SideChannel;
 use self::side_channel::{News, Tip};
 use self::worker::{Canceller, Worker};
@@ -49,12 +53,20 @@ pub struct Shared {
     pub observer: Observer,
     /// By which clients talk to each other.
     pub side_channel: SideChannel,
+    /// An operator has made the folders with odd permissions.
+    pub has_odd_folders: Arc<AtomicBool>,
     /// The faults are over. Holds and pauses are short from now on.
     pub is_calm: Arc<AtomicBool>,
     /// The effects of the faults are over too. No call may fail from now on.
     pub is_well: Arc<AtomicBool>,
     /// The threads should end.
     pub is_over: Arc<AtomicBool>,
+}
+
+impl Shared {
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
 }
 
 /// A folder with many children that no lock has made, which processes list now and then.
@@ -232,6 +244,21 @@ pub struct Job {
     /// One more thread lists this folder now and then.
     #[serde(default)]
     pub listing: Option<Listing>,
+    /// The number of the process.
+    #[serde(skip)]
+    pub number: usize,
+    /// Some processes are in a hurry. The threads of the others are patient then.
+    #[serde(default)]
+    pub hasty: Option<Hasty>,
+    /// Threads make their lock objects for each call, and drop them behind it.
+    #[serde(default)]
+    pub remakes: bool,
+    /// One more thread takes locks at paths of their own, once each. A call takes about so long.
+    #[serde(default)]
+    pub passes: Option<Duration>,
+    /// One more thread asks for locks in folders that it may not read.
+    #[serde(default)]
+    pub is_kept_from_reading: bool,
     /// The longest time of a usual hold.
     pub longest_hold: Duration,
     /// One hold in so many is longer than that.
@@ -240,6 +267,15 @@ pub struct Job {
     pub longest_pause: Duration,
     /// The seed of its random choices.
     pub seed: u64,
+}
+
+/// Processes in a hurry.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Hasty {
+    /// The first processes, so many of them.
+    pub processes: usize,
+    /// Their threads wait for this time at most.
+    pub patience: Duration,
 }
 
 fn yes() -> bool {
@@ -367,7 +403,17 @@ fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) 
         let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
         thread::spawn(move || list_much(&job, &shared, &session))
     });
-    let in_vain = in_vain.into_iter().flatten().chain(lists);
+    let unread = job.is_kept_from_reading.then(|| {
+        let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
+        thread::spawn(move || ask_unread(&job, &shared, &session))
+    });
+    let passes = job.passes.map(|limit| {
+        let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
+        let is_closed = is_closed.cloned();
+        let is_closed = move || is_closed.as_ref().is_some_and(|is| is.load(Ordering::Relaxed));
+        thread::spawn(move || passing::pass(&job, &shared, &session, limit, is_closed))
+    });
+    let in_vain = in_vain.into_iter().flatten().chain(lists).chain(unread).chain(passes);
     let threads: Vec<_> = (0..job.threads)
         .map(|number| {
             let rng = Rng::with_seed(job.seed.wrapping_add(number as u64));
@@ -417,7 +463,37 @@ fn close_in_use(job: &Job, shared: &Shared, session: &ZkSession, is_closed: &Ato
 }
 
 fn work(worker: &mut Worker, session: &ZkSession) {
-    let locks: Vec<Lock> = worker
+    let mut locks = make(worker, session);
+    let mut tip = None;
+    while !worker.is_over() && locks.len() == worker.places().len() {
+        worker.check_released();
+        if worker.is_closed() {
+            break;
+        }
+        if worker.remakes() {
+            // All objects are gone before the next are made.
+            drop(std::mem::take(&mut locks));
+            locks = make(worker, session);
+            continue;
+        }
+        let which = worker.rng.usize(..locks.len());
+        match tip {
+            Some(tip) => hears(worker, session, &locks, tip),
+            None if worker.wants_several() => {
+                worker.uses(None);
+                multi::turn(worker, &locks);
+            }
+            None => turn(worker, session, &locks, which),
+        }
+        worker.rests();
+        tip = worker.pause();
+    }
+    worker.check_released();
+}
+
+/// Makes an object of each lock. There are fewer if the run is over, or the session closed.
+fn make(worker: &Worker, session: &ZkSession) -> Vec<Lock> {
+    worker
         .places()
         .iter()
         .filter_map(|place| {
@@ -436,26 +512,7 @@ fn work(worker: &mut Worker, session: &ZkSession) {
                 }
             }
         })
-        .collect();
-    let mut tip = None;
-    while !worker.is_over() && locks.len() == worker.places().len() {
-        worker.check_released();
-        if worker.is_closed() {
-            break;
-        }
-        let which = worker.rng.usize(..locks.len());
-        match tip {
-            Some(tip) => hears(worker, session, &locks, tip),
-            None if worker.wants_several() => {
-                worker.uses(None);
-                multi::turn(worker, &locks);
-            }
-            None => turn(worker, session, &locks, which),
-        }
-        worker.rests();
-        tip = worker.pause();
-    }
-    worker.check_released();
+        .collect()
 }
 
 /// Takes the lock with this number once.
@@ -538,6 +595,43 @@ fn list_much(job: &Job, shared: &Shared, session: &ZkSession) {
             thread::sleep(job.session_timeout / 12);
         }
         shared.observer.has_listed();
+    }
+}
+
+/// The folders of locks whose nodes nobody may list.
+pub fn unreadable() -> impl Iterator<Item = String> {
+    (0..4).map(|number| format!("{UNREADABLE}/{number}"))
+}
+
+/// The folder above.
+pub const UNREADABLE: &str = "/unreadable";
+
+/// Asks for locks in folders in which it may make and delete nodes and may not list them.
+fn ask_unread(job: &Job, shared: &Shared, session: &ZkSession) {
+    let mut rng = Rng::with_seed(job.seed.wrapping_add(u64::MAX - 5));
+    let paths: Vec<String> = unreadable().collect();
+    while !shared.is_over() {
+        thread::sleep(between(&mut rng, Duration::from_millis(1), job.session_timeout));
+        if !shared.has_odd_folders.load(Ordering::Relaxed) {
+            continue; // a lock would make the folder
+        }
+        let path = &paths[rng.usize(..paths.len())];
+        let wait = match rng.bool() {
+            true => Wait::Try,
+            false => Wait::Timeout(job.session_timeout),
+        };
+        shared.observer.calls();
+        let taken =
+            match rng.bool() {
+                true => ZkMutex::new(session, path)
+                    .and_then(|of| Ok(calls::mutex(&of, &wait)?.is_some())),
+                false => ZkRwLock::new(session, path)
+                    .and_then(|of| Ok(calls::read(&of, &wait)?.is_some())),
+            };
+        shared.observer.calls();
+        let is_expected = matches!(taken, Err(Error::NoAuth { .. } | Error::Unavailable { .. }));
+        let text = || format!("{path}, which may not be read: {taken:?}");
+        shared.observer.check("wrong error", is_expected, text);
     }
 }
 
