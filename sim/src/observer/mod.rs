@@ -7,10 +7,12 @@
 
 mod answers;
 mod deleted;
+mod heard;
 mod history;
 mod kept;
 mod lasting;
 mod names;
+mod order;
 mod queue;
 mod reach;
 mod requests;
@@ -47,6 +49,7 @@ pub use self::history::Moment;
 use self::lasting::{Lasting, Since};
 use self::names::Mode;
 pub use self::names::Node;
+use self::order::Order;
 use self::reach::Reaching;
 use self::requests::Traffic;
 use self::served::Unserved;
@@ -64,7 +67,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 50] = [
+pub const CHECKS: [&str; 51] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -102,6 +105,7 @@ pub const CHECKS: [&str; 50] = [
     "waits on",
     "outage blamed",
     "overtaken",
+    "place lost",
     "wrong error",
     "error in calm",
     "re-entry",
@@ -119,7 +123,7 @@ pub const CHECKS: [&str; 50] = [
 
 /// The checks that are not made where clocks drift beyond the bound: nothing is promised there of
 /// what they check. Where two hold a lock this is counted instead, see [`Counts::overlaps`].
-const OF_THE_BOUND: [&str; 9] = [
+const OF_THE_BOUND: [&str; 10] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -129,6 +133,7 @@ const OF_THE_BOUND: [&str; 9] = [
     "lost on a slow line",
     "long answer",
     "lost within reach",
+    "place lost",
 ];
 
 /// Knows every hold of every process, and the threads' reports. It belongs to no process.
@@ -214,6 +219,8 @@ struct Seen {
     traffic: Traffic,
     unserved: Unserved,
     reaching: Reaching,
+    /// The places of processes in queues.
+    order: Order,
     /// The terms that threads were given, for as long as somebody has a view of them.
     terms: Vec<Term>,
     /// The locks that each thread uses now, and when it last used each lock before.
@@ -413,6 +420,7 @@ impl Observer {
         servers.on_changed(move |changes| {
             observer.seen(|seen| {
                 seen.count_deleted(&changes);
+                seen.comes(&changes);
                 seen.history.changed(changes);
             });
         });
@@ -644,6 +652,7 @@ impl Seen {
         } else {
             broken = self.granted_without_node(&new);
         }
+        let broken = broken.or_else(|| self.is_granted_in_order(&new));
         self.holds.push(new);
         self.unless_it_may_overlap(broken)
     }

@@ -209,6 +209,7 @@ impl Worker {
             Ok(Some(_)) => End::Got,
             Ok(None) => End::Refused,
             Err(Error::Unavailable { .. }) => End::Unavailable,
+            Err(Error::Cancelled { .. }) => End::Cancelled,
             Err(_) => End::Otherwise,
         };
         observer.waited(number, end);
