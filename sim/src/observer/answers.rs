@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use zk_mutex_simulated::{Contender, Error};
 use zk_sim_runtime::{ProcessId, now, process_name, this_process};
 
+use super::contention::Ahead;
 use super::history::{Life, Moment, Number};
 use super::names::{self, Mode};
 use super::{Broken, Observer, Seen, report};
@@ -66,9 +67,18 @@ impl Observer {
     }
 
     /// A call was told that others have one of these locks.
-    pub fn is_refused(&self, thread: usize, wanted: &[(&Place, Wish)], asked: Moment) {
+    pub fn is_refused(
+        &self,
+        thread: usize,
+        wanted: &[(&Place, Wish)],
+        asked: Moment,
+        ahead: Ahead,
+    ) {
         let Some(process) = this_process() else { return };
-        report(self.seen(|seen| seen.refused(process, thread, wanted, asked)));
+        report(self.seen(|seen| {
+            let unproven = seen.unproven(process, thread, wanted, asked, ahead);
+            seen.refused(process, thread, wanted, asked).or(unproven)
+        }));
     }
 
     /// Whether a contender of another kind stood at the path of one of these locks at some moment
@@ -130,7 +140,7 @@ impl Observer {
 
 impl Seen {
     /// False if the process was connected to a leader that was replaced, or to its follower.
-    fn may_judge(&mut self, process: ProcessId, asked: Moment) -> bool {
+    pub(super) fn may_judge(&mut self, process: ProcessId, asked: Moment) -> bool {
         let was_deposed = self.deposed.get(&process).is_some_and(|last| *last >= asked.time);
         self.counts.of_deposed_leaders += u64::from(was_deposed);
         !was_deposed
@@ -182,7 +192,13 @@ impl Seen {
     }
 
     /// Whether others have had the lock, or stood in its queue, at some moment since `asked`.
-    fn is_taken(&self, process: ProcessId, place: &Place, wish: Wish, asked: Moment) -> bool {
+    pub(super) fn is_taken(
+        &self,
+        process: ProcessId,
+        place: &Place,
+        wish: Wish,
+        asked: Moment,
+    ) -> bool {
         let is_others = |life: &&Life| !self.is_own(process, life, asked);
         let mut queue = self.history.lives(&place.queue(), asked).filter(is_others);
         match (&place.recipe, wish) {

@@ -6,6 +6,7 @@
 //! checks.
 
 mod answers;
+mod contention;
 mod deleted;
 mod heard;
 mod history;
@@ -44,6 +45,7 @@ use zk_test_server::ensemble::NodeInfo;
 pub use self::answers::{Listed, Wish};
 use self::deleted::Gone;
 pub use self::deleted::Waiter;
+use self::heard::Heard;
 use self::history::History;
 pub use self::history::Moment;
 use self::lasting::{Lasting, Since};
@@ -67,7 +69,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 51] = [
+pub const CHECKS: [&str; 52] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -97,6 +99,7 @@ pub const CHECKS: [&str; 51] = [
     "kept from others",
     "untrue unlock",
     "taken, and free",
+    "contention unproven",
     "list of the past",
     "number of the past",
     "asleep",
@@ -215,12 +218,18 @@ struct Seen {
     slow_lines: SlowLines,
     /// The calls for several locks, by their threads.
     several: BTreeMap<ThreadId, Several>,
+    /// When the last of them has ended in each process.
+    had_several: BTreeMap<ProcessId, Duration>,
     /// What the clients send.
     traffic: Traffic,
     unserved: Unserved,
     reaching: Reaching,
+    /// What was heard about the run's locks.
+    heard: Heard,
     /// The places of processes in queues.
     order: Order,
+    /// When each process last let a hold of each lock go.
+    held: BTreeMap<(ProcessId, String), Duration>,
     /// The terms that threads were given, for as long as somebody has a view of them.
     terms: Vec<Term>,
     /// The locks that each thread uses now, and when it last used each lock before.
@@ -370,6 +379,7 @@ impl Observer {
                 }
                 News::Released(hold) => {
                     seen.count_lost_members(thread, &hold);
+                    seen.lets_go(process, &hold);
                     seen.holds.retain(|other| !other.hold.is_same(&hold));
                     seen.slow_lines.rests(process);
                     seen.released.entry(thread).and_modify(|all| all.push(hold));
