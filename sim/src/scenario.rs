@@ -858,11 +858,26 @@ impl World {
             observer.check("no end", is_done, text);
             let text = || format!("watches: {watches}; nodes: {left:?}");
             observer.check("node left", is_clean, text);
-            finish();
+            // Each look of the server at its containers deletes one level of folders.
+            self.forgets_folders(now() + self.0.scenario.servers.reap_interval * 5);
             return;
         }
         let world = self.clone();
         after(Duration::from_millis(100), move || world.ends(until));
+    }
+
+    /// Checks that the folders of the locks go.
+    fn forgets_folders(&self, until: Duration) {
+        let tree = self.0.servers.newest();
+        let left = tree.map(|tree| self.observer().folders_left(&tree));
+        let is_clean = left.as_ref().is_some_and(Vec::is_empty);
+        if is_clean || now() >= until {
+            self.observer().check("folder left", is_clean, || format!("{left:?}"));
+            finish();
+            return;
+        }
+        let world = self.clone();
+        after(Duration::from_secs(1), move || world.forgets_folders(until));
     }
 }
 

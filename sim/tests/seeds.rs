@@ -96,6 +96,7 @@ plans! {
     addresses_that_another_ensemble_takes_over: [MOVED, TAKEN_OVER, RESUMED], ["acquisitions"];
     an_exclusive_lock_that_one_process_takes_again_and_again: [TOO_LONG, ": made"], [];
     answers_that_are_lost: [RESUMED, LAPSED], [];
+    calls_that_end_between_two_requests: ["/passing/"], ["folder left"];
     candidates_whose_connections_are_cut: [RESUMED, LAPSED, ": elected"], ["refused"];
     contenders_of_other_libraries: ["fault: Visit", OTHER_KIND], ["acquisitions"];
     clocks_far_beyond_the_bound: [LAPSED, EXPIRED], ["overlaps", "refused_writes"];

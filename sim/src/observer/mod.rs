@@ -8,6 +8,7 @@
 mod answers;
 mod contention;
 mod deleted;
+mod folders;
 mod heard;
 mod history;
 mod kept;
@@ -69,7 +70,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 52] = [
+pub const CHECKS: [&str; 53] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -117,6 +118,7 @@ pub const CHECKS: [&str; 52] = [
     "all or nothing",
     "waits in vain",
     "node left",
+    "folder left",
     "memory",
     "too many requests",
     "account",
@@ -228,6 +230,8 @@ struct Seen {
     heard: Heard,
     /// The places of processes in queues.
     order: Order,
+    /// The locks with paths of their own that are asked for, by their processes.
+    passing: BTreeMap<String, ProcessId>,
     /// When each process last let a hold of each lock go.
     held: BTreeMap<(ProcessId, String), Duration>,
     /// The terms that threads were given, for as long as somebody has a view of them.

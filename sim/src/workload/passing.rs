@@ -36,8 +36,10 @@ pub(super) fn pass(
             _ => Wait::Timeout(between(&mut rng, limit / 20, limit)),
         };
         shared.observer.calls();
+        shared.observer.passes(&path, true);
         let begun = Instant::now();
         let taken = once(session, &path, &wait, rng.u32(..5));
+        shared.observer.passes(&path, false);
         shared.observer.calls();
         match taken {
             Ok(is_taken) => {
