@@ -102,6 +102,7 @@ plans! {
     clocks_far_beyond_the_bound: [LAPSED, EXPIRED], ["overlaps", "refused_writes"];
     exclusive_locks_on_followers_that_lag: ["fault: Lag"], ["refused"];
     creates_that_are_done_late: [DONE_LATE, RESUMED], [];
+    guards_that_are_dropped_as_they_are_lost: [DELETED, EXPIRED], ["untrue count"];
     handshakes_that_come_late: ["fault: LateHandshakes", DONE_LATE, RESUMED], [];
     holds_that_end_after_a_sleep: ["fault: SleepHost", TOO_LONG], [];
     hosts_that_sleep: ["fault: SleepHost", LAPSED, EXPIRED], ["refused_writes"];

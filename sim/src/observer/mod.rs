@@ -51,7 +51,7 @@ use self::history::History;
 pub use self::history::Moment;
 use self::lasting::{Lasting, Since};
 use self::names::Mode;
-pub use self::names::Node;
+pub use self::names::{Node, is_shared};
 use self::order::Order;
 use self::reach::Reaching;
 use self::requests::Traffic;
@@ -70,7 +70,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 53] = [
+pub const CHECKS: [&str; 54] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -122,6 +122,7 @@ pub const CHECKS: [&str; 53] = [
     "memory",
     "too many requests",
     "account",
+    "untrue count",
     "stuck",
     "no end",
 ];

@@ -77,6 +77,11 @@ impl Node {
     }
 }
 
+/// Whether this node, by its path, was made to read.
+pub fn is_shared(path: &str) -> bool {
+    Node::of(path).mode == Mode::Shared
+}
+
 /// Whether the first node, with its number and czxid, is ahead of the second.
 pub fn is_ahead(first: (i64, i64), second: (i64, i64)) -> bool {
     let is_ordered = |number: i64| (0..=LAST_ORDERED).contains(&number);

@@ -5,6 +5,7 @@
 //!
 //! | file | what it is for |
 //! | --- | --- |
+//! | `account.rs` | how holds have ended in truth |
 //! | `calls.rs` | the calls of the library that take a lock |
 //! | `listener.rs` | the application's observer of a session |
 //! | `passing.rs` | locks at paths of their own, taken once |
@@ -12,6 +13,7 @@
 //! | `worker.rs` | the common part of all recipes: a call, a hold, its end, and their checks |
 //! | `mutex.rs`, `rwlock.rs`, `semaphore.rs`, `exclusive.rs`, `election.rs`, `multi.rs` | one file per recipe |
 
+mod account;
 mod calls;
 mod election;
 mod exclusive;
@@ -37,6 +39,7 @@ use zk_mutex_simulated::{
 use zk_sim_runtime::library::{Instant, thread};
 use zk_sim_runtime::{Call, Rng, call_begins, fail};
 
+use self::account::{Account, Counted};
 use self::calls::Wait;
 use self::listener::Listener;
 pub use self::passing::FOLDER as PASSING;
@@ -359,6 +362,7 @@ pub fn run(job: &Job, shared: &Shared) {
 
 /// Connects, and uses the session until it is closed or the run is over.
 fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) {
+    let account = Account::default();
     let (session, is_told) = loop {
         let mut config = Config::new(job.connect_string.as_str())
             .session_timeout(job.session_timeout)
@@ -376,7 +380,10 @@ fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) 
         let mut builder = ZkSession::builder(config);
         let mut is_told = None;
         if job.is_observed {
-            let (listener, is_closed) = Listener::new(shared.observer.clone(), is_closed.cloned());
+            let of_several = job.has_multi;
+            let (observer, account) = (shared.observer.clone(), account.clone());
+            let (listener, is_closed) =
+                Listener::new(observer, is_closed.cloned(), account, of_several);
             builder = builder.observer(listener);
             is_told = Some(is_closed);
         }
@@ -391,6 +398,8 @@ fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) 
             return;
         }
     };
+    // These objects keep the counts of their paths, which go with the last object.
+    let counted = if job.remakes || job.closes { Vec::new() } else { Counted::all(&session, job) };
     let canceller = Canceller::start();
     let in_vain = job.asks_in_vain.then(|| {
         let programs = [ask_in_vain, hold_undeletable];
@@ -419,7 +428,7 @@ fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) 
             let rng = Rng::with_seed(job.seed.wrapping_add(number as u64));
             let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
             let mut worker = Worker::new(number, job, shared, rng, canceller.clone());
-            worker.is_closed = is_closed.cloned();
+            (worker.is_closed, worker.account) = (is_closed.cloned(), account.clone());
             thread::spawn(move || work(&mut worker, &session))
         })
         .collect();
@@ -430,6 +439,9 @@ fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) 
         thread::spawn(move || close_in_use(&job, &shared, &session, &closed))
     });
     threads.into_iter().chain(in_vain).chain(closer).for_each(|thread| drop(thread.join()));
+    for of in counted {
+        of.check(&shared.observer, &account, job.has_multi);
+    }
     if is_closed.is_none_or(|is_closed| !is_closed.load(Ordering::Relaxed)) {
         forgets(job, shared, &session);
     }

@@ -15,6 +15,7 @@ use zk_sim_runtime::{
     Call, ProcessId, Rng, call_begins, call_ends, fail, now, stopped_for, this_process,
 };
 
+use super::account::{self, Account};
 use super::calls::Wait;
 use super::side_channel::{News, Tip};
 use super::{Hasty, Job, Place, Recipe, Shared};
@@ -33,6 +34,8 @@ pub(super) struct Worker {
     pub(super) shared: Shared,
     pub(super) rng: Rng,
     pub(super) is_closed: Option<Arc<AtomicBool>>,
+    /// How the holds of its session have ended.
+    pub(super) account: Account,
     canceller: Canceller,
     /// The begin of its last call, in the world's time.
     asked: Duration,
@@ -84,6 +87,7 @@ impl Worker {
             shared,
             rng,
             is_closed: None,
+            account: Account::default(),
             canceller,
             asked: Duration::ZERO,
             tries: false,
@@ -456,6 +460,11 @@ impl Worker {
         // the write.
         self.shared.observer.writes(held);
         self.ending = self.shared.observer.ends(held);
+        for (node, was_lost) in self.ending.losses() {
+            if let Some(lock) = account::lock_of(&self.job.places, node) {
+                self.account.ends(lock, was_lost);
+            }
+        }
         self.shared.observer.releases(self.number, held, was_asked && held.len() == 1);
     }
 
@@ -478,6 +487,11 @@ impl Worker {
             }
         }
         call_ends();
+        for node in ending.released() {
+            if let Some(lock) = account::lock_of(&self.job.places, node) {
+                self.account.was_released(lock);
+            }
+        }
         self.remember(view);
     }
 
