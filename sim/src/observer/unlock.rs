@@ -39,13 +39,13 @@ impl Ending {
 
     /// The path of each guard's node, and whether it was lost already.
     pub fn losses(&self) -> impl Iterator<Item = (&str, bool)> {
-        self.0.iter().map(|ends| (ends.path.as_str(), ends.was_lost))
+        self.all.iter().map(|ends| (ends.path.as_str(), ends.was_lost))
     }
 
     /// The paths of those that were not lost until now, behind their release.
     pub fn released(&self) -> impl Iterator<Item = &str> {
         let is_lost = |(_, mark): &(Observed, Mark)| mark.reason().is_some();
-        let released = self.0.iter().filter(move |ends| !ends.nodes.iter().any(is_lost));
+        let released = self.all.iter().filter(move |ends| !ends.nodes.iter().any(is_lost));
         released.map(|ends| ends.path.as_str())
     }
 

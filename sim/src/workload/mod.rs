@@ -40,7 +40,6 @@ use zk_sim_runtime::library::{Instant, thread};
 use zk_sim_runtime::{Call, Rng, call_begins, fail};
 
 use self::account::{Account, Counted};
-use self::calls::Wait;
 use self::listener::Listener;
 pub use self::passing::FOLDER as PASSING;
 pub use self::side_channel::SideChannel;
@@ -629,8 +628,8 @@ fn ask_unread(job: &Job, shared: &Shared, session: &ZkSession) {
         }
         let path = &paths[rng.usize(..paths.len())];
         let wait = match rng.bool() {
-            true => Wait::Try,
-            false => Wait::Timeout(job.session_timeout),
+            true => calls::Wait::Try,
+            false => calls::Wait::Timeout(job.session_timeout),
         };
         shared.observer.calls();
         let taken =
