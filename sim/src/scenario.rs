@@ -671,6 +671,7 @@ impl World {
             .chain(workload::unreadable().filter(|_| is_kept_from_reading));
         let permit = |path| Request::Permit { path, permissions: operator::ALL };
         let requests: Vec<Request> = paths.map(permit).collect();
+        self.0.shared.has_odd_folders.store(false, Ordering::Relaxed);
         if !requests.is_empty() {
             self.0.servers.operate(requests);
         }

@@ -1,7 +1,7 @@
 //! The folders of locks: a call that ends in the middle leaves none.
 use crate::support::{
     Proxy, Raw, Server, scenarios,
-    scene::{SOON, session},
+    scene::{SOON, session_that_makes_its_chroot},
     until,
 };
 use std::{thread, time::Duration};
@@ -36,7 +36,7 @@ fn first_call_that_ends_after_any_of_its_requests_leaves_no_folder() {
         for answered in 0.. {
             let proxy = Proxy::start(server.address());
             let top = format!("/{name}-{answered}");
-            let ours = session(&(proxy.connect_string() + &top));
+            let ours = session_that_makes_its_chroot(&(proxy.connect_string() + &top));
             let token = CancelToken::new();
             proxy.clear();
             proxy.hold_replies(true);
