@@ -128,7 +128,6 @@ plans! {
     servers_that_lose_their_data: ["with its data: false", RESUMED, LAPSED], [];
     sessions_that_no_server_serves: ["is deaf: true", RESUMED, LAPSED], ["acquisitions"];
     sessions_that_are_ended: ["the operator expires session", DELETED, QUEUES_AGAIN, EXPIRED], [];
-    slow_servers_and_calls_with_little_time: ["fault: SlowServers"], ["contention unproven"];
     stops_between_two_steps: ["is held for", "is stopped", LAPSED], [];
     timeouts_that_become_shorter: ["fault: Limits", LAPSED, EXPIRED, RESUMED], [];
     timeouts_that_the_client_is_not_told: [UNTOLD, LAPSED, EXPIRED], [];

@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 use zk_mutex_simulated::{Contender, Error};
 use zk_sim_runtime::{ProcessId, now, process_name, this_process};
 
-use super::contention::Ahead;
 use super::history::{Life, Moment, Number};
 use super::names::{self, Mode};
 use super::{Broken, Observer, Seen, report};
@@ -67,18 +66,9 @@ impl Observer {
     }
 
     /// A call was told that others have one of these locks.
-    pub fn is_refused(
-        &self,
-        thread: usize,
-        wanted: &[(&Place, Wish)],
-        asked: Moment,
-        ahead: Ahead,
-    ) {
+    pub fn is_refused(&self, thread: usize, wanted: &[(&Place, Wish)], asked: Moment) {
         let Some(process) = this_process() else { return };
-        report(self.seen(|seen| {
-            let unproven = seen.unproven(process, thread, wanted, asked, ahead);
-            seen.refused(process, thread, wanted, asked).or(unproven)
-        }));
+        report(self.seen(|seen| seen.refused(process, thread, wanted, asked)));
     }
 
     /// Whether a contender of another kind stood at the path of one of these locks at some moment
@@ -140,7 +130,7 @@ impl Observer {
 
 impl Seen {
     /// False if the process was connected to a leader that was replaced, or to its follower.
-    pub(super) fn may_judge(&mut self, process: ProcessId, asked: Moment) -> bool {
+    fn may_judge(&mut self, process: ProcessId, asked: Moment) -> bool {
         let was_deposed = self.deposed.get(&process).is_some_and(|last| *last >= asked.time);
         self.counts.of_deposed_leaders += u64::from(was_deposed);
         !was_deposed
@@ -192,13 +182,7 @@ impl Seen {
     }
 
     /// Whether others have had the lock, or stood in its queue, at some moment since `asked`.
-    pub(super) fn is_taken(
-        &self,
-        process: ProcessId,
-        place: &Place,
-        wish: Wish,
-        asked: Moment,
-    ) -> bool {
+    fn is_taken(&self, process: ProcessId, place: &Place, wish: Wish, asked: Moment) -> bool {
         let is_others = |life: &&Life| !self.is_own(process, life, asked);
         let mut queue = self.history.lives(&place.queue(), asked).filter(is_others);
         match (&place.recipe, wish) {

@@ -1,17 +1,12 @@
-//! What the processes have heard about the run's locks: when an answer of a server about each lock
-//! last came to a process, and when it heard that a node of its own is made.
+//! What the processes have heard about the run's locks: when a process heard that a node of its own
+//! is made.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use zk_sim_runtime::{ProcessId, now};
+use zk_sim_runtime::ProcessId;
 use zk_wire::code::op;
 
 use super::Seen;
-
-/// When the last answer about each lock came to each process.
-#[derive(Default)]
-pub(super) struct Heard(BTreeMap<(ProcessId, String), Duration>);
 
 /// What a client has asked on one connection and has not heard of: the path of each request, and of
 /// each create its node's, before the server adds a number to it.
@@ -48,13 +43,6 @@ impl Asked {
     }
 }
 
-impl Heard {
-    /// When an answer about the lock at this path last came to the process.
-    pub(super) fn of(&self, process: ProcessId, lock: &str) -> Option<Duration> {
-        self.0.get(&(process, lock.to_owned())).copied()
-    }
-}
-
 impl Seen {
     /// This answer about a node has come to a process: it is made, or was looked at.
     pub(super) fn has_heard(&mut self, process: ProcessId, path: &str, made: Option<&str>) {
@@ -66,7 +54,6 @@ impl Seen {
         if let Some(made) = made {
             self.order.is_known(process, &lock, made);
         }
-        self.heard.0.insert((process, lock), now());
     }
 }
 

@@ -6,7 +6,6 @@
 //! checks.
 
 mod answers;
-mod contention;
 mod deleted;
 mod folders;
 mod heard;
@@ -46,7 +45,6 @@ use zk_test_server::ensemble::NodeInfo;
 pub use self::answers::{Listed, Wish};
 use self::deleted::Gone;
 pub use self::deleted::Waiter;
-use self::heard::Heard;
 use self::history::History;
 pub use self::history::Moment;
 use self::lasting::{Lasting, Since};
@@ -70,7 +68,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 54] = [
+pub const CHECKS: [&str; 53] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -100,7 +98,6 @@ pub const CHECKS: [&str; 54] = [
     "kept from others",
     "untrue unlock",
     "taken, and free",
-    "contention unproven",
     "list of the past",
     "number of the past",
     "asleep",
@@ -221,20 +218,14 @@ struct Seen {
     slow_lines: SlowLines,
     /// The calls for several locks, by their threads.
     several: BTreeMap<ThreadId, Several>,
-    /// When the last of them has ended in each process.
-    had_several: BTreeMap<ProcessId, Duration>,
     /// What the clients send.
     traffic: Traffic,
     unserved: Unserved,
     reaching: Reaching,
-    /// What was heard about the run's locks.
-    heard: Heard,
     /// The places of processes in queues.
     order: Order,
     /// The locks with paths of their own that are asked for, by their processes.
     passing: BTreeMap<String, ProcessId>,
-    /// When each process last let a hold of each lock go.
-    held: BTreeMap<(ProcessId, String), Duration>,
     /// The terms that threads were given, for as long as somebody has a view of them.
     terms: Vec<Term>,
     /// The locks that each thread uses now, and when it last used each lock before.
@@ -384,7 +375,6 @@ impl Observer {
                 }
                 News::Released(hold) => {
                     seen.count_lost_members(thread, &hold);
-                    seen.lets_go(process, &hold);
                     seen.holds.retain(|other| !other.hold.is_same(&hold));
                     seen.slow_lines.rests(process);
                     seen.released.entry(thread).and_modify(|all| all.push(hold));

@@ -17,7 +17,7 @@ const IN_VAIN: &str = "waits in vain";
 
 /// A call for several locks as one.
 pub(super) struct Several {
-    pub(super) process: ProcessId,
+    process: ProcessId,
     since: Duration,
     /// The member that was found to be lost first: its path, when that was found, and how long the
     /// process had been stopped by then.
@@ -38,7 +38,6 @@ impl Observer {
         let own = this_thread();
         report(self.seen(|seen| {
             let call = seen.several.remove(&own)?;
-            seen.had_several.insert(call.process, now());
             seen.in_vain(&call)
         }));
     }

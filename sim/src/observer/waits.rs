@@ -21,8 +21,6 @@ use zk_sim_runtime::thread::ThreadId;
 use zk_sim_runtime::{ProcessId, clock_of, is_alive, now, process_name, stopped_for, this_process};
 
 use super::answers::{Wish, leases};
-use super::contention::Ahead;
-use super::history::Moment;
 use super::lasting::Clue;
 use super::names::Node;
 use super::{Broken, Hold, LATE, Observer, Seen, report};
@@ -65,8 +63,6 @@ pub(super) struct Waiting {
     is_granted: bool,
     /// The connection of the process when it began, if there was one.
     connection: Option<Clue>,
-    pub(super) asked: Moment,
-    pub(super) ahead: Ahead,
 }
 
 /// A process has no connection.
@@ -122,8 +118,6 @@ impl Observer {
                 of,
                 is_granted: false,
                 connection: seen.connection_of(process),
-                asked: seen.history.moment(),
-                ahead: seen.ahead(process, thread, &place.path),
             };
             seen.waiting.insert((process, thread), waiting);
         });

@@ -199,7 +199,6 @@ impl Worker {
         let (observer, number) = (self.shared.observer.clone(), self.number);
         let is_well = self.shared.is_well.load(Ordering::Relaxed);
         let (clock, asked) = (Clock::start(&observer), observer.moment());
-        let ahead = observer.ahead(number, wanted);
         match wanted {
             [(place, wish)] if !matches!(wait, Wait::Try) => {
                 observer.waits(number, place, *wish, limit, matches!(wait, Wait::Timeout(_)));
@@ -248,7 +247,7 @@ impl Worker {
             Ok(Some(guard)) => return Some(guard),
             Ok(None) => {
                 observer.not_acquired(false);
-                observer.is_refused(number, wanted, asked, ahead);
+                observer.is_refused(number, wanted, asked);
             }
             Err(e) => {
                 log::info!("not locked: {e}");
