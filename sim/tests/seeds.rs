@@ -119,7 +119,6 @@ plans! {
     one_name_for_servers_that_move: [MOVED, RESUMED], ["acquisitions"];
     outages_longer_than_the_retry_policy: ["there is no connection", RESUMED, LAPSED], [];
     outages_longer_than_the_session: [RESUMED, LAPSED], [];
-    places_of_processes_in_a_hurry: [], ["place lost"];
     processes_that_stop_and_write_late: [LAPSED, EXPIRED], ["refused_writes"];
     sequence_numbers_that_are_used_up: ["carry no order any more"], [];
     requests_for_a_common_name_that_are_done_late: [NO_SESSION, RESUMED], [];

@@ -8,12 +8,10 @@
 mod answers;
 mod deleted;
 mod folders;
-mod heard;
 mod history;
 mod kept;
 mod lasting;
 mod names;
-mod order;
 mod queue;
 mod reach;
 mod requests;
@@ -50,7 +48,6 @@ pub use self::history::Moment;
 use self::lasting::{Lasting, Since};
 use self::names::Mode;
 pub use self::names::{Node, is_shared};
-use self::order::Order;
 use self::reach::Reaching;
 use self::requests::Traffic;
 use self::served::Unserved;
@@ -68,7 +65,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 53] = [
+pub const CHECKS: [&str; 52] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -106,7 +103,6 @@ pub const CHECKS: [&str; 53] = [
     "waits on",
     "outage blamed",
     "overtaken",
-    "place lost",
     "wrong error",
     "error in calm",
     "re-entry",
@@ -126,7 +122,7 @@ pub const CHECKS: [&str; 53] = [
 
 /// The checks that are not made where clocks drift beyond the bound: nothing is promised there of
 /// what they check. Where two hold a lock this is counted instead, see [`Counts::overlaps`].
-const OF_THE_BOUND: [&str; 10] = [
+const OF_THE_BOUND: [&str; 9] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -136,7 +132,6 @@ const OF_THE_BOUND: [&str; 10] = [
     "lost on a slow line",
     "long answer",
     "lost within reach",
-    "place lost",
 ];
 
 /// Knows every hold of every process, and the threads' reports. It belongs to no process.
@@ -222,8 +217,6 @@ struct Seen {
     traffic: Traffic,
     unserved: Unserved,
     reaching: Reaching,
-    /// The places of processes in queues.
-    order: Order,
     /// The locks with paths of their own that are asked for, by their processes.
     passing: BTreeMap<String, ProcessId>,
     /// The terms that threads were given, for as long as somebody has a view of them.
@@ -425,7 +418,6 @@ impl Observer {
         servers.on_changed(move |changes| {
             observer.seen(|seen| {
                 seen.count_deleted(&changes);
-                seen.comes(&changes);
                 seen.history.changed(changes);
             });
         });
@@ -657,7 +649,6 @@ impl Seen {
         } else {
             broken = self.granted_without_node(&new);
         }
-        let broken = broken.or_else(|| self.is_granted_in_order(&new));
         self.holds.push(new);
         self.unless_it_may_overlap(broken)
     }

@@ -14,7 +14,6 @@ use zk_sim_runtime::net::{self, ConnId, Connection, Side};
 use zk_sim_runtime::{ProcessId, as_world, now, process_name, this_process};
 use zk_wire::frame::Frames;
 
-use super::heard::Asked;
 use super::{Broken, Observer, Seen, report};
 
 const TOO_MANY: &str = "too many requests";
@@ -45,9 +44,6 @@ pub(super) struct Traffic {
 struct Streams {
     up: Frames,
     down: Frames,
-    /// The client has asked for a session, and for what since then.
-    has_asked: bool,
-    asked: Asked,
     /// A server has said something on it; and the session that it has taken up.
     is_greeted: bool,
     session: Option<i64>,
@@ -91,19 +87,14 @@ impl Seen {
             all.pop_first();
         }
         let streams = all.entry(about.id).or_default();
-        let Streams { up, down, has_asked, asked, is_greeted, session } = streams;
+        let Streams { up, down, is_greeted, session } = streams;
         let frames = if from == Side::Client { up } else { down };
         frames.push(bytes);
-        let (mut requests, mut has_event, mut heard) = (0, false, Vec::new());
+        let (mut requests, mut has_event) = (0, false);
         while let Ok(Some(frame)) = frames.next() {
             let xid = frame.first_chunk().map(|xid| i32::from_be_bytes(*xid));
             match from {
-                Side::Client => {
-                    requests += 1;
-                    if std::mem::replace(has_asked, true) {
-                        asked.sends(frame);
-                    }
-                }
+                Side::Client => requests += 1,
                 Side::Server if !std::mem::replace(is_greeted, true) => {
                     *session = self.unserved.greets(about.process, frame, &self.setting);
                     match session {
@@ -113,15 +104,11 @@ impl Seen {
                 }
                 Side::Server => {
                     has_event |= xid == Some(EVENT);
-                    heard.extend(asked.hears(frame));
                     if let Some(session) = session {
                         self.unserved.says(*session, xid, &self.setting);
                     }
                 }
             }
-        }
-        for (path, made) in heard {
-            self.has_heard(about.process, &path, made.as_deref());
         }
         if is_new || has_event {
             self.traffic.has_reason(about.process);

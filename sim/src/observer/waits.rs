@@ -38,8 +38,6 @@ pub enum End {
     Got,
     /// Because others have the lock.
     Refused,
-    /// Because it was cancelled.
-    Cancelled,
     /// With the error `Unavailable`.
     Unavailable,
     /// With another error.
@@ -51,12 +49,12 @@ pub(super) struct Waiting {
     pub(super) path: String,
     /// When it began, in the world's time.
     pub(super) since: Duration,
-    pub(super) wish: Wish,
+    wish: Wish,
     /// When it began by its process's clock, and how long the process had been stopped by then.
-    pub(super) clock: Duration,
+    clock: Duration,
     stopped: Duration,
     /// How long it waits, if that is bounded; and whether a timeout bounds it.
-    pub(super) limit: Option<Duration>,
+    limit: Option<Duration>,
     is_timed: bool,
     of: ThreadId,
     /// A node was granted to its thread since then.
@@ -128,7 +126,6 @@ impl Observer {
         let Some(process) = this_process() else { return };
         report(self.seen(|seen| {
             let waiting = seen.waiting.remove(&(process, thread))?;
-            seen.waits_no_more(process, thread, &waiting, end);
             if seen.is_over_in_outage(process, &waiting) {
                 seen.counts.note(WAITS_ON);
             }
@@ -139,7 +136,7 @@ impl Observer {
                 End::Unavailable => seen
                     .without_outage(process, thread, &waiting, true)
                     .or_else(|| seen.before_the_policy(process, thread, &waiting)),
-                End::Cancelled | End::Otherwise => None,
+                End::Otherwise => None,
             })
         }));
     }
@@ -335,7 +332,7 @@ impl Seen {
     }
 
     /// Whether an operator may have deleted nodes of this lock since then.
-    pub(super) fn was_deleted_in(&self, place: &Place, since: Duration) -> bool {
+    fn was_deleted_in(&self, place: &Place, since: Duration) -> bool {
         self.deleted_by_others.iter().any(|(path, asked)| {
             *asked + self.setting.session_timeout * 8 > since
                 && [&place.path, &place.queue(), &leases(place)].contains(&&Node::of(path).lock)

@@ -213,7 +213,6 @@ impl Worker {
             Ok(Some(_)) => End::Got,
             Ok(None) => End::Refused,
             Err(Error::Unavailable { .. }) => End::Unavailable,
-            Err(Error::Cancelled { .. }) => End::Cancelled,
             Err(_) => End::Otherwise,
         };
         observer.waited(number, end);
