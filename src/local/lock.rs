@@ -311,7 +311,14 @@ impl<H, S> Turn<'_, H, S> {
         let Turn { queue: turns, number, place, .. } = self;
         let on_blocked = |is_blocked| turns.set_phase(*number, TurnPhase::asking(is_blocked));
         let callbacks = Callbacks { on_blocked: &on_blocked, on_loss, ..Callbacks::NONE };
-        queue.acquire(request, kind, &callbacks, place)
+        loop {
+            let done = queue.acquire(request, kind, &callbacks, place)?;
+            // Without a deadline it was one request that took too long while others were ahead. The
+            // thread goes on with its turn and its place: threads that came later come later.
+            if done.is_some() || request.limit().has_deadline() {
+                return Ok(done);
+            }
+        }
     }
 
     /// Lets in the thread that has waited longest, if it wants a share with these bounds. Otherwise
