@@ -71,12 +71,6 @@ impl Observer {
         report(self.seen(|seen| seen.refused(process, thread, wanted, asked)));
     }
 
-    /// Whether a contender of another kind stood at the path of one of these locks at some moment
-    /// since then.
-    pub fn had_others(&self, wanted: &[(&Place, Wish)], asked: Moment) -> bool {
-        self.seen(|seen| wanted.iter().any(|(place, _)| seen.had_others(place, asked)))
-    }
-
     /// A call has listed these contenders.
     pub fn lists(&self, place: &Place, which: Listed, told: &[Contender], asked: Moment) {
         let Some(process) = this_process() else { return };
@@ -235,12 +229,6 @@ impl Seen {
 
     // ---- lists ----
 
-    fn had_others(&self, place: &Place, asked: Moment) -> bool {
-        self.history
-            .lives(&place.queue(), asked)
-            .any(|life| is_of_another_kind(&place.recipe, life))
-    }
-
     /// A list as a whole must be that of one version.
     fn listed(
         &mut self,
@@ -250,8 +238,7 @@ impl Seen {
         told: &[Contender],
         asked: Moment,
     ) -> Option<Broken> {
-        // Nothing is said of which contenders of another kind are listed.
-        if self.had_others(place, asked) || !self.may_judge(process, asked) {
+        if !self.may_judge(process, asked) {
             return None;
         }
         self.counts.note("list of the past");
@@ -297,19 +284,6 @@ impl Seen {
 
 pub(super) fn leases(place: &Place) -> String {
     format!("{}/leases", place.path)
-}
-
-/// Whether the node is that of a contender that belongs to another kind of lock.
-fn is_of_another_kind(recipe: &Recipe, life: &Life) -> bool {
-    let own: &[&str] = match recipe {
-        Recipe::Mutex { .. } => &["-lock-", "__lock__"],
-        // kazoo's `Lock` and its writers have nodes of one name.
-        Recipe::ReadWrite => &["-__READ__", "-__WRIT__", "__rlock__", "__lock__"],
-        Recipe::Semaphore { .. } | Recipe::SemaphoreMutex => &["-lock-", "__lock__"],
-        Recipe::Election => &["-latch-"],
-        Recipe::Exclusive => return false,
-    };
-    life.node.is_some() && !own.iter().any(|mark| life.name.contains(mark))
 }
 
 /// The list that is true of this version.

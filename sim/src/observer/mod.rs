@@ -7,7 +7,6 @@
 
 mod answers;
 mod deleted;
-mod folders;
 mod history;
 mod kept;
 mod lasting;
@@ -47,7 +46,7 @@ use self::history::History;
 pub use self::history::Moment;
 use self::lasting::{Lasting, Since};
 use self::names::Mode;
-pub use self::names::{Node, is_shared};
+pub use self::names::Node;
 use self::reach::Reaching;
 use self::requests::Traffic;
 use self::served::Unserved;
@@ -65,7 +64,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 52] = [
+pub const CHECKS: [&str; 50] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -111,11 +110,9 @@ pub const CHECKS: [&str; 52] = [
     "all or nothing",
     "waits in vain",
     "node left",
-    "folder left",
     "memory",
     "too many requests",
     "account",
-    "untrue count",
     "stuck",
     "no end",
 ];
@@ -217,8 +214,6 @@ struct Seen {
     traffic: Traffic,
     unserved: Unserved,
     reaching: Reaching,
-    /// The locks with paths of their own that are asked for, by their processes.
-    passing: BTreeMap<String, ProcessId>,
     /// The terms that threads were given, for as long as somebody has a view of them.
     terms: Vec<Term>,
     /// The locks that each thread uses now, and when it last used each lock before.
