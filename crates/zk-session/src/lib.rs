@@ -18,6 +18,8 @@ mod connect_string;
 mod connection;
 #[allow(missing_docs)]
 mod core;
+#[cfg(all(debug_assertions, any(test, feature = "test"), not(zk_sim)))]
+mod counted;
 mod error;
 mod event;
 #[cfg(any(test, fuzzing))]

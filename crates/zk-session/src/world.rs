@@ -9,8 +9,6 @@
 //! standard library's hash maps have a random order of iteration. `Arc` is the same in both. The
 //! modules `client` and `tls` are not part of the simulation.
 
-#[cfg(all(debug_assertions, any(test, feature = "test"), not(zk_sim)))]
-mod counted;
 #[cfg(not(zk_sim))]
 pub use self::real::*;
 #[cfg(zk_sim)]
@@ -38,7 +36,7 @@ mod real {
     pub use std::time::Instant;
 
     #[cfg(all(debug_assertions, any(test, feature = "test")))]
-    pub use super::counted::{Mutex, holds_no_lock};
+    pub use crate::counted::{Mutex, holds_no_lock};
     pub use crossbeam_channel::{
         Receiver, RecvTimeoutError, Select, Sender, TrySendError, bounded, never, unbounded,
     };

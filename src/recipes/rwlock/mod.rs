@@ -17,10 +17,9 @@ use crate::{Contender, LockBuilder};
 /// All threads of all processes that lock the same path of the same ensemble exclude each other: at
 /// a time, either one of them holds the lock to write, or any number of them hold it to read.
 /// Clients in other languages count too: Curator's `InterProcessReadWriteLock`, and kazoo's
-/// `ReadLock` and `WriteLock` with [`Layout::Kazoo`](crate::Layout::Kazoo). A
-/// [`ZkMutex`](crate::ZkMutex) of another process on the path counts as a writer. Two `ZkRwLock` of
-/// one path on one session are the same lock. On two sessions they exclude each other, even on the
-/// same thread.
+/// `ReadLock` and `WriteLock` with [`Layout::Kazoo`](crate::Layout::Kazoo). A mutex does not: a path
+/// is for one kind of lock. Two `ZkRwLock` of one path on one session are the same lock. On two
+/// sessions they exclude each other, even on the same thread.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -187,8 +186,8 @@ contender_calls! {
     ZkRwLock, |lock| lock.read.lock;
 
     /// All contenders, in the order of the queue. [`Contender::reads`] tells readers from writers.
-    /// A mutex on the same path counts as a writer. The readers of a session that share a node
-    /// count as one contender. Costs a listing behind a `sync`, and a read for each contender.
+    /// The readers of a session that share a node count as one contender. Costs a listing behind a
+    /// `sync`, and a read for each contender.
     contenders;
 
     /// The contenders that hold the lock, in any process: the writer, or all readers ahead of the

@@ -40,8 +40,7 @@ pub struct Queue {
     pub contenders: Vec<Contender>,
 }
 
-/// The kinds of locks that do not exclude each other. A mutex is a read/write lock whose contenders
-/// all write.
+/// The kinds of locks, which do not exclude each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     Mutex,

@@ -132,7 +132,8 @@ fn the_root_is_the_chroot_and_a_chroot_that_is_missing_is_not_made() {
     zk.set("/", b"root", None).unwrap();
     let (server, chroot) = parts(&at);
     assert_eq!(Raw::connect(server).unwrap().get_data(chroot).unwrap().0, b"root");
-    let missing = session(&format!("{at}/missing")).requests().within(SOON);
+    let missing = Config::new(format!("{at}/missing")).create_chroot();
+    let missing = Session::connect(missing).unwrap().requests().within(SOON);
     assert_eq!(missing.exists("/").unwrap(), None);
     let refused = missing.create("/a", b"", CreateMode::Persistent, OPEN).unwrap_err();
     assert_eq!(refused, Error::NoNode { op: "create", path: "/a".into() });

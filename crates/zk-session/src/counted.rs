@@ -21,18 +21,22 @@ pub struct Mutex<T>(parking_lot::Mutex<T>);
 pub struct MutexGuard<'a, T>(parking_lot::MutexGuard<'a, T>);
 
 impl<T> Mutex<T> {
+    /// As `parking_lot`'s.
     pub const fn new(value: T) -> Self {
         Mutex(parking_lot::Mutex::new(value))
     }
 
+    /// As `parking_lot`'s.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
 
+    /// As `parking_lot`'s.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard::of(self.0.lock())
     }
 
+    /// As `parking_lot`'s.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().map(MutexGuard::of)
     }
