@@ -122,6 +122,8 @@ const SEEN: &[(&str, &str)] = &[
     // The tests in the library's files are never compiled in the copies.
     ("#[cfg(test)]", "#[cfg(any())]"),
     ("#[cfg(any(test, feature = \"test\"))]", "#[cfg(any())]"),
+    ("#[cfg(any(test, feature = \"test\", zk_sim))]", "#[cfg(any())]"),
+    ("#[cfg(any(feature = \"test\", zk_sim))]", "#[cfg(any())]"),
     // loom's atomics have no such method. No other thread can access the value at this point.
     ("*self.is_released.get_mut()", "self.is_released.load(Ordering::Relaxed)"),
 ];
