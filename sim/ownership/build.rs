@@ -74,7 +74,8 @@ fn main() {
                 // The tests in the library's files are never compiled in the copies.
                 let fuzzed = "#[cfg(any(test, fuzzing))]";
                 let measured = "#[cfg(any(test, fuzzing, feature = \"test\"))]";
-                for tests in ["#[cfg(test)]", fuzzed, measured] {
+                let counted = "#[cfg(any(feature = \"test\", zk_sim))]";
+                for tests in ["#[cfg(test)]", fuzzed, measured, counted] {
                     text = text.replace(tests, "#[cfg(any())]");
                 }
             }
