@@ -143,7 +143,7 @@ impl Locks {
         drop(done);
         match acquired {
             Ok(guard) => Ok(Acquired::Held(HeldLocks { paths: self.paths.clone(), guard })),
-            Err(Error::WouldBlock { path } | Error::TimedOut { path }) => {
+            Err(Error::WouldBlock { path } | Error::TimedOut { path } | Error::Paused { path }) => {
                 Ok(Acquired::ByOthers(path))
             }
             Err(Error::Cancelled { .. }) => match signals.ending() {

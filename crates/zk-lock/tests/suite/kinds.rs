@@ -78,8 +78,8 @@ fn run_refuses_a_path_where_another_kind_stands() {
         &with(&["run", "--permits", "1", "--of", "2"]),
         &["a mutex", "leave --permits out"],
     );
-    // A mutex and a read/write lock share a queue.
-    assert_eq!(stage.run(&with(&["run", "--try", "--read"])).code, 124);
+    let read = with(&["run", "--try", "--read"]);
+    stage.assert_refused(&read, &["a mutex", "leave --read and --write out"]);
     stage.gone(&node);
 
     let set = stage.run(&["permits", LOCK, "3", "--create"]);

@@ -319,7 +319,7 @@ fn session_at(
         connect_timeout: common.connect_timeout.min(HOST_LIMIT),
         ..common.clone()
     };
-    let config = connect::config(&common, args.session)?;
+    let config = connect::config(&common, args.session)?.create_chroot();
     match ZkSession::connect(config) {
         Ok(session) => Ok(Some(session)),
         Err(e @ zk_mutex::Error::Auth { .. }) => {

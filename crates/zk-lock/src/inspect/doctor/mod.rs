@@ -31,7 +31,8 @@ const SURVEY_TAKES: Duration = Duration::from_secs(10);
 
 pub fn run(common: &Common, args: &DoctorArgs, output: &Output) -> Result<u8, Failure> {
     let mut findings = Findings::default();
-    let config = connect::config(common, args.session)?;
+    // A finding of its own says that the chroot does not exist.
+    let config = connect::config(common, args.session)?.create_chroot();
     let clocks = host::Clocks::now();
     let hosts = ensemble::check_hosts(common, &mut findings);
     if login::check(common, &hosts, &mut findings) {
