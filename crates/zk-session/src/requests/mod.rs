@@ -444,8 +444,9 @@ mod tests {
                 assert_eq!(about(&e), (Some(op), refused), "{chroot} {e:?}");
             }
             // The node that a program holds is refused, or one above it.
-            let e = zk.hold("/closed/parent/web-", b"", &Acl::Open).unwrap_err();
-            assert_eq!(about(&e), (Some("hold"), "/closed/parent"), "{chroot} {e:?}");
+            let node = "/closed/parent/web-";
+            let e = zk.hold(node, b"", &Acl::Open).unwrap_err();
+            assert_eq!(about(&e), (Some("hold"), node), "{chroot} {e:?}");
 
             let cancelled = CancelToken::new();
             cancelled.cancel();
@@ -477,17 +478,18 @@ mod tests {
     #[test]
     fn what_was_made_is_shown_below_the_chroot_and_the_chroot_itself_as_the_root() {
         let server = TestServer::start().unwrap();
-        let zk = Session::connect(server.connect_string() + "/app").unwrap().requests();
+        let config = crate::Config::new(server.connect_string() + "/app").create_chroot();
+        let zk = Session::connect(config).unwrap().requests();
         // Nobody may make the chroot.
         let root = Session::connect(server.connect_string()).unwrap().requests();
         let (all, version) = root.acl("/").unwrap();
         root.set_acl("/", &may(Permissions::READ | Permissions::ADMIN), None).unwrap();
-        for (op, e) in [
-            (CREATE, make(&zk, "/", CreateMode::Persistent).unwrap_err()),
-            ("hold", zk.hold("/web-", b"", &Acl::Open).unwrap_err()),
+        for (op, path, e) in [
+            (CREATE, "/", make(&zk, "/", CreateMode::Persistent).unwrap_err()),
+            ("hold", "/web-", zk.hold("/web-", b"", &Acl::Open).unwrap_err()),
         ] {
             assert!(matches!(e, Error::NoAuth { .. }), "{e:?}");
-            assert_eq!(about(&e), (Some(op), "/"));
+            assert_eq!(about(&e), (Some(op), path));
         }
         root.set_acl("/", &Acl::Custom(all), Some(version.aversion + 1)).unwrap();
         let made = |path, mode| zk.create(path, b"", mode, &Acl::Open).unwrap().path;
