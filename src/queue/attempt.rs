@@ -5,9 +5,9 @@
 //! to wait for, so that a release wakes one waiter. With `Parent` it watches the list of children,
 //! and every change wakes every waiter.
 //!
-//! A request that ends in any way but with a grant leaves its node in a `Place`. Another thread of
-//! the process goes on from there, with the watches that are set. Without such a thread the place is
-//! dropped, and the drop of its `ContenderNode` deletes the node.
+//! A request whose caller gives up leaves its node in a `Place`. Another thread of the process goes
+//! on from there, with the watches that are set. Without such a thread, and after a refusal, the
+//! place is dropped, and the drop of its `ContenderNode` deletes the node.
 
 use std::sync::Arc;
 use std::time::Duration;
