@@ -86,6 +86,9 @@ impl Drop for EndOnPanic {
     }
 }
 
+/// How the names begin of the servers' logs that are kept with the histories of a violation.
+const LOG_OF_A_SERVER: &str = "log-of-server-";
+
 /// Plays a storm, and leaves the histories in `dir`.
 fn play(settings: Settings, dir: &Path) -> Verdict {
     let tick = Duration::from_millis(500);
@@ -119,7 +122,14 @@ fn play(settings: Settings, dir: &Path) -> Verdict {
         over.store(true, SeqCst);
     });
     storm.list_nodes();
-    judge(dir)
+    let verdict = judge(dir);
+    if !verdict.violations.is_empty() {
+        for member in 0..ensemble.size() {
+            let log = dir.join(format!("{LOG_OF_A_SERVER}{member}"));
+            fs::write(log, ensemble.member(member).log()).expect("a server's log");
+        }
+    }
+    verdict
 }
 
 /// Checks the histories in this directory.
@@ -129,6 +139,9 @@ fn judge(dir: &Path) -> Verdict {
         let path = entry.expect("the histories").path();
         let name =
             path.file_name().and_then(|name| name.to_str()).expect("a history's name").to_owned();
+        if name.starts_with(LOG_OF_A_SERVER) {
+            continue;
+        }
         judge.take(&name, &fs::read_to_string(&path).expect("a history"));
     }
     judge.verdict()
