@@ -42,8 +42,13 @@ impl Machine {
         if self.is_ending() {
             return;
         }
-        self.is_held = lease.end.is_some();
+        let was_held = std::mem::replace(&mut self.is_held, lease.end.is_some());
         self.resume_after_silence(self.longest_silence(), now);
+        // A waiter's lease may be short when it is granted the lock.
+        let is_short = lease.end.is_some_and(|end| end.since(now) < self.timeout() / 3);
+        if self.phase == Phase::Up && is_short && !was_held && self.is_slow() {
+            self.renew_lease(now);
+        }
         if self.phase == Phase::Up {
             self.resume_where_proofs_show_too_little(lease, now);
         }
@@ -210,10 +215,16 @@ impl Machine {
     /// If answers are slow or the tick is long, the proofs on this connection may show too little.
     /// Then holds would be lost and callers would wait although the session lives. A new connection
     /// shows more, so this connection is given up.
+    ///
+    /// Where answers are slow, a new connection takes longer than the renewal that is under way,
+    /// which needs two answers.
     fn resume_where_proofs_show_too_little(&mut self, lease: LeaseStatus, now: BootTime) {
         let t = self.timeout();
         let least = if self.is_slow() { t / 4 } else { t / 6 };
-        let is_short = lease.end.is_some_and(|end| end.since(now) < least);
+        let is_renewed = self.is_slow()
+            && self.proof.is_under_way
+            && now < self.proof.begun + self.last_took * 5 / 2;
+        let is_short = !is_renewed && lease.end.is_some_and(|end| end.since(now) < least);
         let is_late = !lease.is_fresh && self.late_proof_at().is_some_and(|at| now >= at);
         if is_late || (is_short && now >= self.up_since + t / 4) {
             self.disconnect(

@@ -4,8 +4,10 @@ use super::*;
 
 struct SlowServer {
     rig: Rig,
-    /// The delay of each answer, also of the answer to a handshake.
+    /// The delay of each answer.
     answer_delay: Duration,
+    /// The delay of the answer to a handshake.
+    attach_delay: Duration,
     pending: VecDeque<(BootTime, i32, i32)>,
     attach_at: Option<BootTime>,
     attached: usize,
@@ -16,7 +18,14 @@ impl SlowServer {
         let mut rig = Rig::new(&[]);
         rig.machine.config.tick = tick;
         rig.attach(7);
-        SlowServer { rig, answer_delay, pending: VecDeque::new(), attach_at: None, attached: 1 }
+        SlowServer {
+            rig,
+            answer_delay,
+            attach_delay: answer_delay,
+            pending: VecDeque::new(),
+            attach_at: None,
+            attached: 1,
+        }
     }
 
     /// Lets time pass.
@@ -29,7 +38,7 @@ impl SlowServer {
             if self.rig.machine.cut.take().is_some() {
                 self.pending.clear();
                 self.rig.connect();
-                self.attach_at = Some(now + self.answer_delay);
+                self.attach_at = Some(now + self.attach_delay);
             }
             if self.attach_at.is_some_and(|at| at <= now) {
                 self.attach_at = None;
@@ -97,6 +106,25 @@ fn an_idle_holder_keeps_its_lock_though_each_answer_takes_a_tenth_of_the_timeout
         let is_plain = plain.contains(&(tick, slow));
         assert!(!is_plain || slow_server.attached == 1, "{}", slow_server.attached);
         assert!(slow_server.attached <= 12, "{}", slow_server.attached);
+    }
+}
+
+#[test]
+fn a_lock_that_is_granted_with_little_lease_left_outlasts_slow_answers() {
+    for slow in [1000, 20, 13] {
+        let mut slow_server = SlowServer::new(None, T / slow);
+        // A follower asks the leader about the session, which answers late too.
+        slow_server.attach_delay = T * 3 / slow;
+        let before = slow_server.rig.hold("/l/before");
+        slow_server.serve(T);
+        slow_server.rig.lease.release(&before);
+        // A waiter's lease runs down. It is granted the lock when its predecessor goes.
+        while slow_server.rig.lease.remaining(slow_server.rig.now) > T * 28 / 100 {
+            slow_server.serve(MS * 5);
+        }
+        let hold = slow_server.rig.hold("/l/n");
+        slow_server.serve(T * 2);
+        assert_eq!(hold.loss(), None, "T/{slow}");
     }
 }
 
