@@ -17,6 +17,8 @@ use crate::late_handshakes::LateHandshakes;
 use crate::names::{LookUps, Stranger};
 use crate::operator::Request;
 use crate::scenario::World;
+use crate::visitors::{self, Visitor};
+use crate::workload::Place;
 use crate::{between, block_foreign_code, client_host};
 
 /// A fault, with all its random choices. A `number` chooses among the things that exist when the
@@ -108,6 +110,11 @@ pub enum Fault {
     OnlyDeaf { process: usize, member: usize, lasts: Duration },
     /// The lines from the servers to a process carry so many bytes in a second for a while.
     SlowLine { process: usize, rate: u64, lasts: Duration },
+    /// Each answer of the servers comes late for a while, and nothing else is wrong with them.
+    SlowServers { least: Duration, most: Duration, lasts: Duration },
+    /// A contender of another client library comes to a lock's path for a while: no fault, but
+    /// ordinary life.
+    Visit { lock: usize, who: Visitor, lasts: Duration },
     /// A fault that hits the focus of its burst, whatever process and server it names.
     Focused { focus: Focus, fault: Box<Fault> },
 }
@@ -244,6 +251,8 @@ impl Fault {
             Fault::HalfWorks { how: Half::Deaf, .. } => "server-deaf",
             Fault::OnlyDeaf { .. } => "only-a-deaf-server",
             Fault::SlowLine { .. } => "slow-line",
+            Fault::SlowServers { .. } => "slow-servers",
+            Fault::Visit { .. } => "visit",
             Fault::Focused { fault, .. } => fault.kind(),
         }
     }
@@ -266,6 +275,8 @@ impl Fault {
             | Fault::HalfWorks { lasts, .. }
             | Fault::OnlyDeaf { lasts, .. }
             | Fault::SlowLine { lasts, .. }
+            | Fault::SlowServers { lasts, .. }
+            | Fault::Visit { lasts, .. }
             | Fault::KillServer { pause: lasts, .. }
             | Fault::KillServers { pause: lasts }
             | Fault::Kill { pause: lasts, .. } => *lasts,
@@ -456,6 +467,8 @@ impl Fault {
             | Fault::LateHandshakes(_)
             | Fault::MoveServer { .. }
             | Fault::LookUps { .. }
+            | Fault::SlowServers { .. }
+            | Fault::Visit { .. }
             | Fault::Focused { .. } => {}
         }
         fault
@@ -492,11 +505,13 @@ impl Fault {
             | Fault::LateHandshakes(_) => Some(None),
             // Clocks that drift within the bound cost no lock, nor do loggers and observers that
             // block, nor look-ups, nor a line on which the longest answer takes a part of the
-            // timeout. What a fault of a burst hits is told when that is chosen, and a stop at a step
+            // timeout, nor servers whose answers take such a part, nor others who want a lock. What a fault of a burst hits is told when that is chosen, and a stop at a step
             // when the step comes.
             Fault::Block { .. }
             | Fault::LookUps { .. }
             | Fault::SlowLine { .. }
+            | Fault::SlowServers { .. }
+            | Fault::Visit { .. }
             | Fault::DriftServer { .. }
             | Fault::Drift { .. }
             | Fault::Sequence { .. }
@@ -699,6 +714,20 @@ impl Fault {
                     net::set_rate(from, to, Some(*rate));
                     after(*lasts, move || net::set_rate(from, to, None));
                 }
+            }
+            Fault::SlowServers { least, most, lasts } => {
+                for from in (0..servers.count()).map(|member| servers.host(member)) {
+                    for to in (0..world.mix().processes).map(client_host) {
+                        net::set_delay(from, to, *least, *most);
+                        let usual = world.delay();
+                        after(*lasts, move || net::set_delay(from, to, usual.0, usual.1));
+                    }
+                }
+            }
+            Fault::Visit { lock, who, lasts } => {
+                let id = zk_sim_runtime::rng(|rng| rng.u128(..));
+                let requests = who.requests(world.place(*lock), id);
+                servers.visit(requests, world.mix().session_timeout, *lasts);
             }
             Fault::LateHandshakes(late) => late.begin(&servers),
             Fault::LastWords(last) => last.begin(world),
@@ -1054,6 +1083,43 @@ impl Plan {
             }
         }
         self.0.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Adds contenders of other libraries, which come to these locks.
+    pub fn add_visits(&mut self, rng: &mut Rng, lasts: Duration, mix: &Mix, places: &[Place]) {
+        let pause = between(rng, mix.session_timeout / 2, mix.session_timeout * 8);
+        let mut at = Duration::ZERO;
+        while at < lasts {
+            let lock = rng.usize(..places.len());
+            if let Some(who) = Visitor::random(rng, &places[lock].recipe) {
+                let lasts = visitors::stands(rng, mix.session_timeout);
+                self.0.push((at, Fault::Visit { lock, who, lasts }));
+            }
+            at += pause.mul_f64(2.0 * rng.f64());
+        }
+        self.0.sort_by_key(|(at, _)| *at);
+    }
+
+    /// A plan in which the servers are slow again and again, and nothing is wrong.
+    pub fn slow_servers(rng: &mut Rng, lasts: Duration, most: Duration) -> Plan {
+        let (mut plan, mut at) = (Plan::default(), Duration::ZERO);
+        while at < lasts {
+            let least = between(rng, most / 6, most);
+            let most = between(rng, least, most);
+            let slow = between(rng, most * 8, most * 40);
+            plan.0.push((at, Fault::SlowServers { least, most, lasts: slow }));
+            at += slow + between(rng, Duration::from_millis(10), most * 8);
+        }
+        plan
+    }
+
+    /// The longest time that a slow server takes for an answer.
+    pub fn slowest_answer(&self) -> Duration {
+        let most = |fault: &Fault| match fault {
+            Fault::SlowServers { most, .. } => Some(*most),
+            _ => None,
+        };
+        self.0.iter().filter_map(|(_, fault)| most(fault)).max().unwrap_or_default()
     }
 
     /// A plan in which the lines of all processes are slow again and again, and nothing else happens.

@@ -38,9 +38,10 @@ fn scenario(line: &str) -> Result<Scenario, String> {
     let seed = said["seed"].as_u64().ok_or("it has no seed")?;
     let mode = serde_json::from_value(said["mode"].clone()).map_err(|e| e.to_string())?;
     // A file without this part is older than it, and plays what it played then.
-    let chosen = match (&said["job"]["closes"], &said["names"]) {
-        (Value::Null, _) => Scenario::older(seed, mode),
-        (_, Value::Null) => Scenario::before_names(seed, mode),
+    let chosen = match (&said["job"]["closes"], &said["names"], &said["job"]["remakes"]) {
+        (Value::Null, ..) => Scenario::older(seed, mode),
+        (_, Value::Null, _) => Scenario::before_names(seed, mode),
+        (.., Value::Null) => Scenario::before_life(seed, mode),
         _ => Scenario::of(seed, mode),
     };
     let mut whole = serde_json::to_value(chosen).map_err(|e| e.to_string())?;

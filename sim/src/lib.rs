@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `scenario.rs` | one seed from beginning to end: the world, the phases, the checks at the end |
 //! | `servers.rs` | the ensemble in the simulated network |
+//! | `visitors.rs` | contenders of other client libraries |
 //! | `names.rs` | the names of the servers, and the hosts at their former addresses |
 //! | `operator.rs` | an operator's requests to a server |
 //! | `workload/` | the calls that the processes make |
@@ -28,6 +29,7 @@ pub mod operator;
 pub mod scenario;
 pub mod servers;
 pub mod store;
+pub mod visitors;
 pub mod workload;
 
 use std::cell::RefCell;

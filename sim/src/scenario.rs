@@ -20,7 +20,7 @@ use crate::names::{Name, Names};
 use crate::observer::{Counts, Node, Observer, Setting};
 use crate::operator::{self, Request};
 use crate::servers::Servers;
-use crate::workload::{self, Job, Listing, Longest, Place, Recipe, Shared};
+use crate::workload::{self, Hasty, Job, Listing, Longest, Place, Recipe, Shared};
 use crate::{between, client_host, server_host, unblock_foreign_code};
 
 fn lock(number: usize) -> String {
@@ -193,6 +193,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 impl Scenario {
     /// The choices of this seed.
     pub fn of(seed: u64, mode: Mode) -> Scenario {
+        let mut scenario = Self::before_life(seed, mode);
+        scenario.add_life();
+        scenario
+    }
+
+    /// The choices of this seed for a file that was written when processes were alike, servers
+    /// prompt, and the library alone.
+    pub fn before_life(seed: u64, mode: Mode) -> Scenario {
         let mut scenario = Self::before_names(seed, mode);
         scenario.add_names();
         scenario
@@ -279,6 +287,11 @@ impl Scenario {
             max_elapsed: max_elapsed(seed, session_timeout),
             closes: false,
             listing: None,
+            number: 0,
+            hasty: None,
+            remakes: false,
+            passes: None,
+            is_kept_from_reading: false,
             longest_hold: between(&mut rng, least, session_timeout * 2),
             long_hold_in: if is_short { 2 } else { [3, 10, 100][rng.usize(..3)] },
             longest_pause: between(&mut rng, least, session_timeout),
@@ -417,6 +430,61 @@ impl Scenario {
         }
     }
 
+    /// Chooses what happens in ordinary life without any fault: processes in a hurry beside patient
+    /// ones, slow servers, lock objects for each call, other libraries' contenders, folders that may
+    /// not be read.
+    fn add_life(&mut self) {
+        // Apart from the other choices of the seed, as above.
+        let mut rng = Rng::with_seed(self.seed.wrapping_mul(0xb5ad_4ece_da1c_e2a9));
+        let is_alone = |(_, fault): &(Duration, Fault)| {
+            matches!(fault.kind(), "last-words" | "slow-line" | "drift" | "server-drift")
+        };
+        let has_plan_of_its_own = self.plan.0.iter().all(is_alone);
+        // The servers look for empty containers this often, 60 s by default.
+        self.servers.reap_interval = Duration::from_secs([5, 20, 60][rng.usize(..3)]);
+        let is_slow = rng.u32(..6) == 0 && self.mode == Mode::Usual && !has_plan_of_its_own;
+        if is_slow {
+            self.slow_down(&mut rng);
+        }
+        let (timeout, round) =
+            (self.mix.session_timeout, self.delay.1 + self.plan.slowest_answer());
+        let is_kept_for_long = self.job.threads == 1 && long_keep(self.seed, timeout).is_some();
+        if rng.bool() && !is_kept_for_long {
+            let hold = self.job.longest_hold.min(Duration::from_secs(5));
+            let least = if is_slow { round / 4 } else { hold / 2 };
+            let most = if is_slow { round * 2 } else { hold * 8 };
+            let patience = between(&mut rng, least, most).max(round);
+            self.job.hasty = Some(Hasty { processes: rng.usize(1..=2), patience });
+            self.job.threads = self.job.threads.max(rng.usize(2..=3));
+        }
+        self.job.remakes = rng.bool();
+        // A call takes some four packets, one after the other.
+        self.job.passes = rng.bool().then_some(round * 6);
+        self.job.is_kept_from_reading = rng.u32(..3) == 0 && !self.job.closes;
+        if rng.bool() && !has_plan_of_its_own {
+            self.plan.add_visits(&mut rng, self.storm, &self.mix, &self.job.places);
+        }
+    }
+
+    /// Makes the servers slow, and lets nothing else happen: each answer is late by a part of the
+    /// timeout that leaves room for the requests of a call, by 0.1 to 3 s.
+    fn slow_down(&mut self, rng: &mut Rng) {
+        let tick = Duration::from_secs(2);
+        let timeout = between(rng, tick * 10, tick * 20);
+        let most = between(rng, timeout / 40, timeout / 12).min(Duration::from_secs(3));
+        self.servers.tick = tick;
+        (self.servers.min_session, self.servers.max_session) = (tick * 2, tick * 20);
+        (self.mix.tick, self.mix.session_timeout, self.mix.listing) = (tick, timeout, 0);
+        let job = &mut self.job;
+        (job.session_timeout, job.server_tick) = (timeout, job.server_tick.map(|_| tick));
+        (job.max_elapsed, job.closes, job.listing, job.asks_in_vain) = (None, false, None, false);
+        job.longest_hold = between(rng, Duration::from_millis(50), Duration::from_secs(10));
+        job.longest_pause = between(rng, Duration::from_millis(10), Duration::from_secs(10));
+        job.long_hold_in = 100;
+        self.storm = self.storm.max(timeout * 10);
+        self.plan = Plan::slow_servers(rng, self.storm, most);
+    }
+
     /// Plays the scenario, with each step on the standard error if `verbose`. Counts the lines of
     /// the trace that contain each of these texts.
     pub fn play(&self, verbose: bool, count: &[String]) -> Outcome {
@@ -429,7 +497,8 @@ impl Scenario {
             closes: self.job.closes,
             // A renewal takes half a tick, and some ten packets one after the other. A session keeps
             // the timeout that it was granted, also when servers grant longer ones again.
-            is_tight: shortest_timeout < (self.servers.tick * 3).max(self.delay.1 * 100),
+            is_tight: shortest_timeout < (self.servers.tick * 3).max(self.delay.1 * 100)
+                || shortest_timeout < self.plan.slowest_answer() * 12,
             sync_time: self.servers.tick * self.servers.sync_limit,
             max_elapsed: self.job.max_elapsed.unwrap_or(USUAL_ELAPSED),
             has_short_policy: self.job.max_elapsed.is_some(),
@@ -438,6 +507,7 @@ impl Scenario {
         let shared = Shared {
             observer: observer.clone(),
             side_channel: Default::default(),
+            has_odd_folders: Arc::default(),
             is_calm: Arc::default(),
             is_well: Arc::default(),
             is_over: Arc::default(),
@@ -492,9 +562,7 @@ impl World {
             let world = world.clone();
             at(time, move || fault.inject(&world));
         }
-        if scenario.job.asks_in_vain {
-            world.make_undeletable();
-        }
+        world.make_odd_folders();
         world.make_listing();
         world.look();
         if let Some(time) = scenario.planted {
@@ -524,6 +592,11 @@ impl World {
         self.0.shared.is_calm.load(Ordering::Relaxed)
     }
 
+    /// The lock with this number.
+    pub fn place(&self, number: usize) -> &Place {
+        &self.0.scenario.job.places[number]
+    }
+
     /// The path of the queue of the lock with this number.
     pub fn lock(&self, number: usize) -> String {
         self.0.scenario.job.places[number].queue()
@@ -545,21 +618,33 @@ impl World {
         nodes.into_iter().map(|(_, path)| path).collect()
     }
 
-    /// An operator makes the folders of the locks that cannot be deleted. The root permits no
-    /// deletes either.
-    fn make_undeletable(&self) {
-        let permissions = operator::ALL_BUT_DELETE;
-        let paths = [workload::UNDELETABLE.to_owned()].into_iter().chain(workload::undeletable());
+    /// An operator makes the folders in which nobody may delete, or nobody may read. Where there are
+    /// some of the first kind, the root permits no deletes either.
+    fn make_odd_folders(&self) {
+        let Job { asks_in_vain, is_kept_from_reading, .. } = self.0.scenario.job;
+        let no_deletes = operator::ALL_BUT_DELETE;
+        let undeletable = [workload::UNDELETABLE.to_owned()].into_iter();
+        let undeletable = undeletable.chain(workload::undeletable()).map(|path| (path, no_deletes));
+        let above = (workload::UNREADABLE.to_owned(), operator::ALL);
+        let unreadable = workload::unreadable().map(|path| (path, operator::ALL_BUT_READ));
+        let unreadable = [above].into_iter().chain(unreadable);
+        let folders =
+            undeletable.filter(|_| asks_in_vain).chain(unreadable.filter(|_| is_kept_from_reading));
         let tree = self.0.servers.newest().unwrap_or_default();
         let is_missing = |path: &String| !tree.iter().any(|node| node.path == *path);
-        let make = |path| Request::Make { path, permissions };
-        let mut requests: Vec<Request> = paths.filter(is_missing).map(make).collect();
-        if !requests.is_empty() {
-            requests.push(Request::Permit { path: "/".to_owned(), permissions });
-            self.0.servers.operate(requests);
-            let world = self.clone();
-            after(self.0.scenario.mix.session_timeout / 4, move || world.make_undeletable());
+        let missing = folders.filter(|(path, _)| is_missing(path));
+        let make = |(path, permissions)| Request::Make { path, permissions };
+        let mut requests: Vec<Request> = missing.map(make).collect();
+        if requests.is_empty() {
+            self.0.shared.has_odd_folders.store(true, Ordering::Relaxed);
+            return;
         }
+        if asks_in_vain {
+            requests.push(Request::Permit { path: "/".to_owned(), permissions: no_deletes });
+        }
+        self.0.servers.operate(requests);
+        let world = self.clone();
+        after(self.0.scenario.mix.session_timeout / 4, move || world.make_odd_folders());
     }
 
     /// An operator makes the large folder, if there is to be one.
@@ -576,11 +661,20 @@ impl World {
         }
     }
 
-    /// An operator permits the deletes, so that the sessions can forget these locks.
-    fn make_deletable(&self) {
-        let paths = ["/".to_owned()].into_iter().chain(workload::undeletable());
+    /// An operator permits the deletes, and the lists without which a client cannot find the nodes
+    /// of creates whose answers were lost. So the sessions can forget these locks.
+    fn make_usual(&self) {
+        let Job { asks_in_vain, is_kept_from_reading, .. } = self.0.scenario.job;
+        let undeletable = ["/".to_owned()].into_iter().chain(workload::undeletable());
+        let paths = undeletable
+            .filter(|_| asks_in_vain)
+            .chain(workload::unreadable().filter(|_| is_kept_from_reading));
         let permit = |path| Request::Permit { path, permissions: operator::ALL };
-        self.0.servers.operate(paths.map(permit).collect());
+        let requests: Vec<Request> = paths.map(permit).collect();
+        self.0.shared.has_odd_folders.store(false, Ordering::Relaxed);
+        if !requests.is_empty() {
+            self.0.servers.operate(requests);
+        }
     }
 
     /// Lets the observer check now and then, until the run is over.
@@ -649,6 +743,7 @@ impl World {
     fn spawn(&self, number: usize) -> ProcessId {
         let mut job = self.0.scenario.job.clone();
         job.seed ^= zk_sim_runtime::rng(|rng| rng.u64(..));
+        job.number = number;
         let shared = self.0.shared.clone();
         let settings = ProcessSettings {
             clock: Duration::from_secs(zk_sim_runtime::rng(|rng| rng.u64(10..1_000_000))),
@@ -731,9 +826,7 @@ impl World {
         match without {
             None => {
                 observer.check("stuck", true, String::new);
-                if self.0.scenario.job.asks_in_vain {
-                    self.make_deletable();
-                }
+                self.make_usual();
                 self.0.shared.is_over.store(true, Ordering::Relaxed);
                 self.ends(
                     now() + self.0.scenario.mix.session_timeout * QUIET + Duration::from_secs(60),
@@ -766,11 +859,26 @@ impl World {
             observer.check("no end", is_done, text);
             let text = || format!("watches: {watches}; nodes: {left:?}");
             observer.check("node left", is_clean, text);
-            finish();
+            // Each look of the server at its containers deletes one level of folders.
+            self.forgets_folders(now() + self.0.scenario.servers.reap_interval * 5);
             return;
         }
         let world = self.clone();
         after(Duration::from_millis(100), move || world.ends(until));
+    }
+
+    /// Checks that the folders of the locks go.
+    fn forgets_folders(&self, until: Duration) {
+        let tree = self.0.servers.newest();
+        let left = tree.map(|tree| self.observer().folders_left(&tree));
+        let is_clean = left.as_ref().is_some_and(Vec::is_empty);
+        if is_clean || now() >= until {
+            self.observer().check("folder left", is_clean, || format!("{left:?}"));
+            finish();
+            return;
+        }
+        let world = self.clone();
+        after(Duration::from_secs(1), move || world.forgets_folders(until));
     }
 }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use zk_sim_runtime::net::{self, ConnId, Service, Wire};
-use zk_sim_runtime::{ProcessId, at, note, now};
+use zk_sim_runtime::{ProcessId, after, at, note, now};
 use zk_test_server::ensemble::{Ensemble, NodeInfo, NodeView, Notice, Output, Packet, Settings};
 
 use crate::names::Mute;
@@ -102,6 +102,8 @@ struct Operator {
     member: usize,
     /// The requests that are sent once there is a session.
     requests: Vec<Request>,
+    /// The session is closed behind them.
+    leaves: bool,
 }
 
 /// An event of a member.
@@ -339,15 +341,51 @@ impl Servers {
     /// An operator sends these requests to the leader, or to a follower where the leader serves no
     /// clients. They are lost if there is no such server, or if it ends meanwhile.
     pub fn operate(&self, requests: Vec<Request>) {
-        let Some(member) = self.serves_operators() else { return };
-        note(&format!("the operator asks server {member} for {requests:?}"));
-        self.with(|inner| {
-            let conn = inner.next_operator;
-            inner.next_operator += 1;
-            inner.operators.insert(conn, Operator { member, requests });
-            inner.happen(member, Event::Opened(ConnId(conn), ([10, 0, 2, 1], 7).into()));
-            inner.happen(member, Event::Bytes(ConnId(conn), operator::connect()));
+        let _ = self.ask(requests, Duration::from_secs(30), true);
+    }
+
+    /// Another library's client sends these requests, as an operator does, and closes its session
+    /// after this time.
+    pub fn visit(&self, requests: Vec<Request>, timeout: Duration, lasts: Duration) {
+        if let Some(conn) = self.ask(requests, timeout, false) {
+            let servers = self.clone();
+            after(lasts, move || servers.say(conn, operator::end()));
+            self.keep_alive(conn, now() + lasts);
+        }
+    }
+
+    fn keep_alive(&self, conn: u64, until: Duration) {
+        let (servers, pause) = (self.clone(), self.0.borrow().tick);
+        after(pause, move || {
+            if now() < until && servers.0.borrow().operators.contains_key(&conn) {
+                servers.say(conn, operator::ping());
+                servers.keep_alive(conn, until);
+            }
         });
+    }
+
+    /// An operator, if it still has its connection, sends these bytes.
+    fn say(&self, conn: u64, bytes: Vec<u8>) {
+        self.with(|inner| {
+            if let Some(Operator { member, .. }) = inner.operators.get(&conn) {
+                inner.happen(*member, Event::Bytes(ConnId(conn), bytes));
+            }
+        });
+    }
+
+    fn ask(&self, requests: Vec<Request>, timeout: Duration, leaves: bool) -> Option<u64> {
+        let member = self.serves_operators()?;
+        let who = if leaves { "the operator" } else { "a client of another library" };
+        note(&format!("{who} asks server {member} for {requests:?}"));
+        let mut conn = 0;
+        self.with(|inner| {
+            conn = inner.next_operator;
+            inner.next_operator += 1;
+            inner.operators.insert(conn, Operator { member, requests, leaves });
+            inner.happen(member, Event::Opened(ConnId(conn), ([10, 0, 2, 1], 7).into()));
+            inner.happen(member, Event::Bytes(ConnId(conn), operator::connect(timeout)));
+        });
+        Some(conn)
     }
 
     fn serves_operators(&self) -> Option<usize> {
@@ -627,7 +665,11 @@ impl Inner {
                 Some(operator) => {
                     let requests = std::mem::take(&mut operator.requests);
                     if !requests.is_empty() {
-                        self.happen(member, Event::Bytes(ConnId(conn), operator::all(&requests)));
+                        let mut bytes = operator::all(&requests);
+                        if operator.leaves {
+                            bytes.extend(operator::end());
+                        }
+                        self.happen(member, Event::Bytes(ConnId(conn), bytes));
                     }
                 }
                 None => net::send(ConnId(conn), bytes),

@@ -86,6 +86,7 @@ const NO_LEADER: &str = "looks for a leader";
 const MOVED: &str = " is at 10.1.";
 const TAKEN_OVER: &str = "belongs to another ensemble";
 const SLOW_LINE: &str = " bytes in a second";
+const OTHER_KIND: &str = "belongs to another kind of lock";
 const LONG_ANSWER: &str = "long answer";
 const LOST_ON_A_SLOW_LINE: &str = "lost on a slow line";
 
@@ -95,10 +96,13 @@ plans! {
     addresses_that_another_ensemble_takes_over: [MOVED, TAKEN_OVER, RESUMED], ["acquisitions"];
     an_exclusive_lock_that_one_process_takes_again_and_again: [TOO_LONG, ": made"], [];
     answers_that_are_lost: [RESUMED, LAPSED], [];
+    calls_that_end_between_two_requests: ["/passing/"], ["folder left"];
     candidates_whose_connections_are_cut: [RESUMED, LAPSED, ": elected"], ["refused"];
+    contenders_of_other_libraries: ["fault: Visit", OTHER_KIND], ["acquisitions"];
     clocks_far_beyond_the_bound: [LAPSED, EXPIRED], ["overlaps", "refused_writes"];
     exclusive_locks_on_followers_that_lag: ["fault: Lag"], ["refused"];
     creates_that_are_done_late: [DONE_LATE, RESUMED], [];
+    guards_that_are_dropped_as_they_are_lost: [DELETED, EXPIRED], ["untrue count"];
     handshakes_that_come_late: ["fault: LateHandshakes", DONE_LATE, RESUMED], [];
     holds_that_end_after_a_sleep: ["fault: SleepHost", TOO_LONG], [];
     hosts_that_sleep: ["fault: SleepHost", LAPSED, EXPIRED], ["refused_writes"];
@@ -111,9 +115,11 @@ plans! {
     nodes_that_an_operator_deletes: [DELETED, QUEUES_AGAIN], [];
     nodes_that_are_removed_twice: [TOO_LONG, "waiting until our earlier node is deleted"], [];
     numbers_of_permits_on_followers_that_lag: ["fault: Lag"], ["refused"];
+    objects_for_each_call: ["/passing/", "/unreadable/", RESUMED], ["acquisitions"];
     one_name_for_servers_that_move: [MOVED, RESUMED], ["acquisitions"];
     outages_longer_than_the_retry_policy: ["there is no connection", RESUMED, LAPSED], [];
     outages_longer_than_the_session: [RESUMED, LAPSED], [];
+    places_of_processes_in_a_hurry: [], ["place lost"];
     processes_that_stop_and_write_late: [LAPSED, EXPIRED], ["refused_writes"];
     sequence_numbers_that_are_used_up: ["carry no order any more"], [];
     requests_for_a_common_name_that_are_done_late: [NO_SESSION, RESUMED], [];
@@ -122,6 +128,7 @@ plans! {
     servers_that_lose_their_data: ["with its data: false", RESUMED, LAPSED], [];
     sessions_that_no_server_serves: ["is deaf: true", RESUMED, LAPSED], ["acquisitions"];
     sessions_that_are_ended: ["the operator expires session", DELETED, QUEUES_AGAIN, EXPIRED], [];
+    slow_servers_and_calls_with_little_time: ["fault: SlowServers"], ["contention unproven"];
     stops_between_two_steps: ["is held for", "is stopped", LAPSED], [];
     timeouts_that_become_shorter: ["fault: Limits", LAPSED, EXPIRED, RESUMED], [];
     timeouts_that_the_client_is_not_told: [UNTOLD, LAPSED, EXPIRED], [];

@@ -65,10 +65,25 @@ impl Observer {
         });
     }
 
-    /// A call was told that others have one of these locks.
-    pub fn is_refused(&self, thread: usize, wanted: &[(&Place, Wish)], asked: Moment) {
+    /// A call was told that others have one of these locks. `since`: what `has_asked` gave.
+    pub fn is_refused(
+        &self,
+        thread: usize,
+        wanted: &[(&Place, Wish)],
+        asked: Moment,
+        since: &[Moment],
+    ) {
         let Some(process) = this_process() else { return };
-        report(self.seen(|seen| seen.refused(process, thread, wanted, asked)));
+        report(self.seen(|seen| {
+            let unproven = seen.unproven(process, thread, wanted, asked, since);
+            seen.refused(process, thread, wanted, asked).or(unproven)
+        }));
+    }
+
+    /// Whether a contender of another kind stood at the path of one of these locks at some moment
+    /// since then.
+    pub fn had_others(&self, wanted: &[(&Place, Wish)], asked: Moment) -> bool {
+        self.seen(|seen| wanted.iter().any(|(place, _)| seen.had_others(place, asked)))
     }
 
     /// A call has listed these contenders.
@@ -124,7 +139,7 @@ impl Observer {
 
 impl Seen {
     /// False if the process was connected to a leader that was replaced, or to its follower.
-    fn may_judge(&mut self, process: ProcessId, asked: Moment) -> bool {
+    pub(super) fn may_judge(&mut self, process: ProcessId, asked: Moment) -> bool {
         let was_deposed = self.deposed.get(&process).is_some_and(|last| *last >= asked.time);
         self.counts.of_deposed_leaders += u64::from(was_deposed);
         !was_deposed
@@ -176,7 +191,13 @@ impl Seen {
     }
 
     /// Whether others have had the lock, or stood in its queue, at some moment since `asked`.
-    fn is_taken(&self, process: ProcessId, place: &Place, wish: Wish, asked: Moment) -> bool {
+    pub(super) fn is_taken(
+        &self,
+        process: ProcessId,
+        place: &Place,
+        wish: Wish,
+        asked: Moment,
+    ) -> bool {
         let is_others = |life: &&Life| !self.is_own(process, life, asked);
         let mut queue = self.history.lives(&place.queue(), asked).filter(is_others);
         match (&place.recipe, wish) {
@@ -229,6 +250,12 @@ impl Seen {
 
     // ---- lists ----
 
+    fn had_others(&self, place: &Place, asked: Moment) -> bool {
+        self.history
+            .lives(&place.queue(), asked)
+            .any(|life| is_of_another_kind(&place.recipe, life))
+    }
+
     /// A list as a whole must be that of one version.
     fn listed(
         &mut self,
@@ -238,7 +265,8 @@ impl Seen {
         told: &[Contender],
         asked: Moment,
     ) -> Option<Broken> {
-        if !self.may_judge(process, asked) {
+        // Nothing is said of which contenders of another kind are listed.
+        if self.had_others(place, asked) || !self.may_judge(process, asked) {
             return None;
         }
         self.counts.note("list of the past");
@@ -284,6 +312,19 @@ impl Seen {
 
 pub(super) fn leases(place: &Place) -> String {
     format!("{}/leases", place.path)
+}
+
+/// Whether the node is that of a contender that belongs to another kind of lock.
+fn is_of_another_kind(recipe: &Recipe, life: &Life) -> bool {
+    let own: &[&str] = match recipe {
+        Recipe::Mutex { .. } => &["-lock-", "__lock__"],
+        // kazoo's `Lock` and its writers have nodes of one name.
+        Recipe::ReadWrite => &["-__READ__", "-__WRIT__", "__rlock__", "__lock__"],
+        Recipe::Semaphore { .. } | Recipe::SemaphoreMutex => &["-lock-", "__lock__"],
+        Recipe::Election => &["-latch-"],
+        Recipe::Exclusive => return false,
+    };
+    life.node.is_some() && !own.iter().any(|mark| life.name.contains(mark))
 }
 
 /// The list that is true of this version.

@@ -44,7 +44,7 @@ pub(super) struct Since {
 /// The time counts only while all of these values stay the same.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Clue {
-    process: ProcessId,
+    pub(super) process: ProcessId,
     pub(super) session: i64,
     epoch: u64,
 }

@@ -6,11 +6,15 @@
 //! checks.
 
 mod answers;
+mod contention;
 mod deleted;
+mod folders;
+mod heard;
 mod history;
 mod kept;
 mod lasting;
 mod names;
+mod order;
 mod queue;
 mod reach;
 mod requests;
@@ -40,13 +44,16 @@ use zk_sim_runtime::{
 use zk_test_server::ensemble::NodeInfo;
 
 pub use self::answers::{Listed, Wish};
+use self::contention::Asking;
 use self::deleted::Gone;
 pub use self::deleted::Waiter;
+use self::heard::Heard;
 use self::history::History;
 pub use self::history::Moment;
 use self::lasting::{Lasting, Since};
 use self::names::Mode;
-pub use self::names::Node;
+pub use self::names::{Node, is_shared};
+use self::order::Order;
 use self::reach::Reaching;
 use self::requests::Traffic;
 use self::served::Unserved;
@@ -64,7 +71,7 @@ use crate::workload::{Place, Recipe};
 /// What is checked, by the names under which violations are told. Each check is counted where it
 /// could have failed, and not where the observer only looked. A search of some length makes each of
 /// them, but for those that its mode cannot make.
-pub const CHECKS: [&str; 50] = [
+pub const CHECKS: [&str; 54] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -94,6 +101,7 @@ pub const CHECKS: [&str; 50] = [
     "kept from others",
     "untrue unlock",
     "taken, and free",
+    "contention unproven",
     "list of the past",
     "number of the past",
     "asleep",
@@ -102,6 +110,7 @@ pub const CHECKS: [&str; 50] = [
     "waits on",
     "outage blamed",
     "overtaken",
+    "place lost",
     "wrong error",
     "error in calm",
     "re-entry",
@@ -110,16 +119,18 @@ pub const CHECKS: [&str; 50] = [
     "all or nothing",
     "waits in vain",
     "node left",
+    "folder left",
     "memory",
     "too many requests",
     "account",
+    "untrue count",
     "stuck",
     "no end",
 ];
 
 /// The checks that are not made where clocks drift beyond the bound: nothing is promised there of
 /// what they check. Where two hold a lock this is counted instead, see [`Counts::overlaps`].
-const OF_THE_BOUND: [&str; 9] = [
+const OF_THE_BOUND: [&str; 10] = [
     "two holders",
     "too many permits",
     "held without a node",
@@ -129,6 +140,7 @@ const OF_THE_BOUND: [&str; 9] = [
     "lost on a slow line",
     "long answer",
     "lost within reach",
+    "place lost",
 ];
 
 /// Knows every hold of every process, and the threads' reports. It belongs to no process.
@@ -214,6 +226,18 @@ struct Seen {
     traffic: Traffic,
     unserved: Unserved,
     reaching: Reaching,
+    /// What was heard about the run's locks.
+    heard: Heard,
+    /// The calls that ask for them.
+    asking: Asking,
+    /// The places of processes in queues.
+    order: Order,
+    /// The locks with paths of their own that are asked for, by their processes.
+    passing: BTreeMap<String, folders::Call>,
+    /// The nodes of holds that were held for too long.
+    held_too_long: BTreeSet<String>,
+    /// When each process last let a hold of each lock go.
+    held: BTreeMap<(ProcessId, String), Duration>,
     /// The terms that threads were given, for as long as somebody has a view of them.
     terms: Vec<Term>,
     /// The locks that each thread uses now, and when it last used each lock before.
@@ -363,6 +387,10 @@ impl Observer {
                 }
                 News::Released(hold) => {
                     seen.count_lost_members(thread, &hold);
+                    seen.lets_go(process, &hold);
+                    if hold.lost_reason() == Some(LossReason::HeldTooLong) {
+                        seen.held_too_long.insert(hold.path.clone());
+                    }
                     seen.holds.retain(|other| !other.hold.is_same(&hold));
                     seen.slow_lines.rests(process);
                     seen.released.entry(thread).and_modify(|all| all.push(hold));
@@ -391,6 +419,7 @@ impl Observer {
                     None
                 }
                 SessionNews::Detached { session, is_over } => {
+                    seen.tears(process);
                     let before = seen.sessions.get(&session).filter(|of| of.epoch.is_some());
                     let attached = before.map(|of| of.attached);
                     seen.sessions.insert(session, Session::now(process, None));
@@ -413,6 +442,7 @@ impl Observer {
         servers.on_changed(move |changes| {
             observer.seen(|seen| {
                 seen.count_deleted(&changes);
+                seen.comes(&changes);
                 seen.history.changed(changes);
             });
         });
@@ -639,11 +669,16 @@ impl Seen {
                 if queue::has_others(tree, &new) {
                     self.counts.note("queue order");
                 }
-                broken = queue::place(tree, &new, self.deleted_by_others.keys());
+                let too_long =
+                    |old: &&Hold| old.hold.lost_reason() == Some(LossReason::HeldTooLong);
+                let too_long = self.holds.iter().filter(too_long).map(|old| &old.hold.path);
+                let deleted = self.deleted_by_others.keys().chain(&self.held_too_long);
+                broken = queue::place(tree, &new, deleted.chain(too_long));
             }
         } else {
             broken = self.granted_without_node(&new);
         }
+        let broken = broken.or_else(|| self.is_granted_in_order(&new));
         self.holds.push(new);
         self.unless_it_may_overlap(broken)
     }

@@ -28,8 +28,10 @@ pub struct Node {
 }
 
 /// The marks between the id and the number.
-const MARKS: [(&str, Mode); 5] = [
+const MARKS: [(&str, Mode); 7] = [
     ("-lock-", Mode::Exclusive),
+    ("__lock__", Mode::Exclusive),
+    ("__rlock__", Mode::Shared),
     ("-__WRIT__", Mode::Exclusive),
     ("-__READ__", Mode::Shared),
     ("-latch-", Mode::Leader),
@@ -75,6 +77,11 @@ impl Node {
     }
 }
 
+/// Whether this node, by its path, was made to read.
+pub fn is_shared(path: &str) -> bool {
+    Node::of(path).mode == Mode::Shared
+}
+
 /// Whether the first node, with its number and czxid, is ahead of the second.
 pub fn is_ahead(first: (i64, i64), second: (i64, i64)) -> bool {
     let is_ordered = |number: i64| (0..=LAST_ORDERED).contains(&number);
@@ -104,6 +111,9 @@ mod tests {
         assert_eq!(at("-__WRIT__0000000000"), ("/l".into(), Mode::Exclusive, 0));
         assert_eq!(at("-latch-0000000007"), ("/l".into(), Mode::Leader, 7));
         assert_eq!(at("-lease-0000000007"), ("/l".into(), Mode::Permit, 7));
+        let kazoo = |mark: &str| node(&format!("/l/514e5a831836450cb1a56c741e990fd8{mark}"));
+        assert_eq!(kazoo("__lock__0000000007"), ("/l".into(), Mode::Exclusive, 7));
+        assert_eq!(kazoo("__rlock__0000000007"), ("/l".into(), Mode::Shared, 7));
         assert_eq!(node("/l/lock"), ("/l/lock".into(), Mode::Name, 0));
         assert_eq!(Node::numbered("/l/lock"), None);
     }

@@ -7,7 +7,8 @@ use super::names::{self, Mode, Node};
 use super::{Broken, Hold};
 
 /// Checks a hold that was granted just now and is valid, by the newest tree that any server has.
-/// `deleted` has the paths of all nodes that a third party deletes.
+/// `deleted` has the paths of all nodes that a third party deletes, and of those that their own
+/// clients delete while their guards stand, since they are held for too long.
 ///
 /// The process that is granted the lock has listed the queue after its own create. A node with a
 /// lower place was made before this listing. If it exists now, it was in the listing, and if it
@@ -60,8 +61,8 @@ fn ahead<'a, 'b>(
     })
 }
 
-/// Whether `other` is the read of a downgrade that came too late: an operator had already deleted
-/// its write.
+/// Whether `other` is the read of a downgrade that came too late: an operator, or the end of its
+/// `max_hold`, had already deleted its write.
 ///
 /// The read of a downgrade is the only ephemeral node that does not get a number of its own: it has
 /// the number of its write. So it may be made after the listing of the process that is granted the
@@ -71,8 +72,7 @@ fn ahead<'a, 'b>(
 /// writer first reads the write after its create, finds that it is deleted, and deletes the read.
 ///
 /// No other node is let pass. A read that was made before our own node was in our listing. The read
-/// of a write that no third party deletes was made while the write existed, so our listing showed
-/// one of the two. And the writer must not use such a read as a hold: the check "two holders" finds
+/// of any other write was made while the write existed, so our listing showed one of the two. And the writer must not use such a read as a hold: the check "two holders" finds
 /// a read that is held beside our hold, whichever of the two is granted last.
 fn is_without_its_write<'a>(
     node: &Node,

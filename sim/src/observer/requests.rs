@@ -14,6 +14,7 @@ use zk_sim_runtime::net::{self, ConnId, Connection, Side};
 use zk_sim_runtime::{ProcessId, as_world, now, process_name, this_process};
 use zk_wire::frame::Frames;
 
+use super::heard::Asked;
 use super::{Broken, Observer, Seen, report};
 
 const TOO_MANY: &str = "too many requests";
@@ -44,6 +45,9 @@ pub(super) struct Traffic {
 struct Streams {
     up: Frames,
     down: Frames,
+    /// The client has asked for a session, and for what since then.
+    has_asked: bool,
+    asked: Asked,
     /// A server has said something on it; and the session that it has taken up.
     is_greeted: bool,
     session: Option<i64>,
@@ -87,14 +91,19 @@ impl Seen {
             all.pop_first();
         }
         let streams = all.entry(about.id).or_default();
-        let Streams { up, down, is_greeted, session } = streams;
+        let Streams { up, down, has_asked, asked, is_greeted, session } = streams;
         let frames = if from == Side::Client { up } else { down };
         frames.push(bytes);
-        let (mut requests, mut has_event) = (0, false);
+        let (mut requests, mut has_event, mut heard) = (0, false, Vec::new());
         while let Ok(Some(frame)) = frames.next() {
             let xid = frame.first_chunk().map(|xid| i32::from_be_bytes(*xid));
             match from {
-                Side::Client => requests += 1,
+                Side::Client => {
+                    requests += 1;
+                    if std::mem::replace(has_asked, true) {
+                        asked.sends(frame, &self.setting.places);
+                    }
+                }
                 Side::Server if !std::mem::replace(is_greeted, true) => {
                     *session = self.unserved.greets(about.process, frame, &self.setting);
                     match session {
@@ -104,11 +113,15 @@ impl Seen {
                 }
                 Side::Server => {
                     has_event |= xid == Some(EVENT);
+                    heard.extend(asked.hears(frame));
                     if let Some(session) = session {
                         self.unserved.says(*session, xid, &self.setting);
                     }
                 }
             }
+        }
+        for lock in heard {
+            self.has_heard(about.process, lock);
         }
         if is_new || has_event {
             self.traffic.has_reason(about.process);

@@ -37,6 +37,18 @@ impl Ending {
         Ending { all: held.iter().map(ends).collect(), since }
     }
 
+    /// The path of each guard's node, and whether it was lost already.
+    pub fn losses(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.all.iter().map(|ends| (ends.path.as_str(), ends.was_lost))
+    }
+
+    /// The paths of those that were not lost until now, behind their release.
+    pub fn released(&self) -> impl Iterator<Item = &str> {
+        let is_lost = |(_, mark): &(Observed, Mark)| mark.reason().is_some();
+        let released = self.all.iter().filter(move |ends| !ends.nodes.iter().any(is_lost));
+        released.map(|ends| ends.path.as_str())
+    }
+
     fn of_path(&self, path: &str) -> Option<&Ends> {
         self.all.iter().find(|ends| ends.path == path)
     }

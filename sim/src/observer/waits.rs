@@ -38,6 +38,8 @@ pub enum End {
     Got,
     /// Because others have the lock.
     Refused,
+    /// Because it was cancelled.
+    Cancelled,
     /// With the error `Unavailable`.
     Unavailable,
     /// With another error.
@@ -49,12 +51,12 @@ pub(super) struct Waiting {
     pub(super) path: String,
     /// When it began, in the world's time.
     pub(super) since: Duration,
-    wish: Wish,
+    pub(super) wish: Wish,
     /// When it began by its process's clock, and how long the process had been stopped by then.
-    clock: Duration,
+    pub(super) clock: Duration,
     stopped: Duration,
     /// How long it waits, if that is bounded; and whether a timeout bounds it.
-    limit: Option<Duration>,
+    pub(super) limit: Option<Duration>,
     is_timed: bool,
     of: ThreadId,
     /// A node was granted to its thread since then.
@@ -126,6 +128,7 @@ impl Observer {
         let Some(process) = this_process() else { return };
         report(self.seen(|seen| {
             let waiting = seen.waiting.remove(&(process, thread))?;
+            seen.waits_no_more(process, thread, &waiting, end);
             if seen.is_over_in_outage(process, &waiting) {
                 seen.counts.note(WAITS_ON);
             }
@@ -136,7 +139,7 @@ impl Observer {
                 End::Unavailable => seen
                     .without_outage(process, thread, &waiting, true)
                     .or_else(|| seen.before_the_policy(process, thread, &waiting)),
-                End::Otherwise => None,
+                End::Cancelled | End::Otherwise => None,
             })
         }));
     }
@@ -294,6 +297,10 @@ impl Seen {
         if matches!(place.recipe, Recipe::Exclusive | Recipe::Election) {
             return None; // nothing is promised, or each call has a node of its own
         }
+        // A call for permits may have to ask for their number before it queues.
+        let step = self.setting.session_timeout / 6 * self.setting.slowness();
+        let is_semaphore = matches!(place.recipe, Recipe::Semaphore { .. });
+        let lead = LATE + if is_semaphore { step } else { Duration::ZERO };
         // The time of a hold may be over before its thread returns with it.
         let is_short = place.longest.is_some_and(|longest| longest.max_hold < LATE);
         let others = self.waiting.iter().filter(|((of, _), other)| {
@@ -304,10 +311,10 @@ impl Seen {
         let mut is_ordered = false;
         let mut earlier = None;
         for ((_, number), other) in others {
-            is_ordered |= other.since.abs_diff(got.since) > LATE;
+            is_ordered |= other.since.abs_diff(got.since) > lead;
             let is_waiting = !other.is_granted
                 && !is_short
-                && other.since + LATE < got.since
+                && other.since + lead < got.since
                 && other.limit.is_none_or(|limit| other.clock + limit > clock_of(process) + LATE)
                 && other.stopped == stopped_for(process)
                 && other.connection.is_some()
@@ -332,7 +339,7 @@ impl Seen {
     }
 
     /// Whether an operator may have deleted nodes of this lock since then.
-    fn was_deleted_in(&self, place: &Place, since: Duration) -> bool {
+    pub(super) fn was_deleted_in(&self, place: &Place, since: Duration) -> bool {
         self.deleted_by_others.iter().any(|(path, asked)| {
             *asked + self.setting.session_timeout * 8 > since
                 && [&place.path, &place.queue(), &leases(place)].contains(&&Node::of(path).lock)

@@ -65,7 +65,7 @@ fn stand(worker: &mut Worker, lock: &ZkElection, place: &Place) {
 /// Takes part as a runner, until it has led once or twice, or is cancelled.
 fn run(worker: &mut Worker, lock: &ZkElection, place: &Place) {
     let terms = worker.rng.u32(1..=2);
-    worker.runs(&place.path, |worker, cancel| {
+    worker.runs(place, |worker, cancel| {
         let mut led = 0;
         let mut last: Option<(Leadership, bool)> = None;
         let outcome = lock.run_until_cancelled(cancel, |leadership| {

@@ -10,6 +10,7 @@ use zk_mutex_simulated::{self as library, LockLabel, LossReason, SessionEvent, W
 
 use zk_sim_runtime::fail;
 
+use super::account::{Account, UNTRUE};
 use crate::foreign_code;
 use crate::observer::Observer;
 
@@ -24,12 +25,16 @@ pub(super) struct Listener {
     is_closed: Arc<AtomicBool>,
     /// Whether the session is closed while threads use it: their calls may end behind the close.
     is_in_use: Option<Arc<AtomicBool>>,
+    /// How the holds have ended in truth; and whether calls for several locks may have lost others.
+    account: Account,
+    has_more: bool,
 }
 
 #[derive(Debug, Default)]
 struct Standing {
     waits: u64,
     holds: u64,
+    lost: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +49,8 @@ impl Listener {
     pub(super) fn new(
         observer: Observer,
         is_in_use: Option<Arc<AtomicBool>>,
+        account: Account,
+        has_more: bool,
     ) -> (Listener, Arc<AtomicBool>) {
         let is_closed = Arc::<AtomicBool>::default();
         let listener = Listener {
@@ -53,6 +60,8 @@ impl Listener {
             has_missed: false,
             is_closed: is_closed.clone(),
             is_in_use,
+            account,
+            has_more,
         };
         (listener, is_closed)
     }
@@ -126,7 +135,10 @@ impl library::Observer for Listener {
     }
 
     fn lost(&mut self, lock: &LockLabel, _: LossReason) {
-        self.lock(lock, "a loss", |of| take_one(&mut of.holds));
+        self.lock(lock, "a loss", |of| {
+            of.lost += 1;
+            take_one(&mut of.holds)
+        });
     }
 
     fn session_changed(&mut self, event: &SessionEvent) {
@@ -151,6 +163,22 @@ impl library::Observer for Listener {
 }
 
 impl Listener {
+    /// Compares the losses that were told with those that there were.
+    fn compare(&self) {
+        if self.has_missed {
+            return;
+        }
+        for (lock, ends) in self.account.all() {
+            let told = self.locks.get(&lock).map_or(0, |of| of.lost);
+            if ends.lost + ends.either > 0 {
+                let text = || format!("{lock:?}: {told} losses were told, and in truth {ends:?}");
+                // A candidate may have terms of which no thread has a view.
+                let has_more = self.has_more || lock.0 == "election";
+                self.observer.check(UNTRUE, ends.allow(told, has_more), text);
+            }
+        }
+    }
+
     fn closed(&mut self) {
         self.is_told(|| "the end".to_owned());
         let is_in_use = self.is_in_use.as_ref().is_some_and(|is| is.load(Ordering::Relaxed));
@@ -158,6 +186,7 @@ impl Listener {
             let left = self.locks.iter().filter(|(_, of)| of.waits + of.holds > 0);
             let left = format!("{:?}", left.collect::<Vec<_>>());
             self.check(left == "[]", || format!("the end of the session with {left}"));
+            self.compare();
         }
         self.is_closed.store(true, Ordering::Relaxed);
     }

@@ -5,18 +5,22 @@
 //!
 //! | file | what it is for |
 //! | --- | --- |
+//! | `account.rs` | how holds have ended in truth |
 //! | `calls.rs` | the calls of the library that take a lock |
 //! | `listener.rs` | the application's observer of a session |
+//! | `passing.rs` | locks at paths of their own, taken once |
 //! | `side_channel.rs` | clients talk to each other beside ZooKeeper |
 //! | `worker.rs` | the common part of all recipes: a call, a hold, its end, and their checks |
 //! | `mutex.rs`, `rwlock.rs`, `semaphore.rs`, `exclusive.rs`, `election.rs`, `multi.rs` | one file per recipe |
 
+mod account;
 mod calls;
 mod election;
 mod exclusive;
 mod listener;
 mod multi;
 mod mutex;
+mod passing;
 mod rwlock;
 mod semaphore;
 mod side_channel;
@@ -35,7 +39,9 @@ use zk_mutex_simulated::{
 use zk_sim_runtime::library::{Instant, thread};
 use zk_sim_runtime::{Call, Rng, call_begins, fail};
 
+use self::account::{Account, Counted};
 use self::listener::Listener;
+pub use self::passing::FOLDER as PASSING;
 pub use self::side_channel::SideChannel;
 use self::side_channel::{News, Tip};
 use self::worker::{Canceller, Worker};
@@ -49,12 +55,20 @@ pub struct Shared {
     pub observer: Observer,
     /// By which clients talk to each other.
     pub side_channel: SideChannel,
+    /// An operator has made the folders with odd permissions.
+    pub has_odd_folders: Arc<AtomicBool>,
     /// The faults are over. Holds and pauses are short from now on.
     pub is_calm: Arc<AtomicBool>,
     /// The effects of the faults are over too. No call may fail from now on.
     pub is_well: Arc<AtomicBool>,
     /// The threads should end.
     pub is_over: Arc<AtomicBool>,
+}
+
+impl Shared {
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
 }
 
 /// A folder with many children that no lock has made, which processes list now and then.
@@ -232,6 +246,21 @@ pub struct Job {
     /// One more thread lists this folder now and then.
     #[serde(default)]
     pub listing: Option<Listing>,
+    /// The number of the process.
+    #[serde(skip)]
+    pub number: usize,
+    /// Some processes are in a hurry. The threads of the others are patient then.
+    #[serde(default)]
+    pub hasty: Option<Hasty>,
+    /// Threads make their lock objects for each call, and drop them behind it.
+    #[serde(default)]
+    pub remakes: bool,
+    /// One more thread takes locks at paths of their own, once each. A call takes about so long.
+    #[serde(default)]
+    pub passes: Option<Duration>,
+    /// One more thread asks for locks in folders that it may not read.
+    #[serde(default)]
+    pub is_kept_from_reading: bool,
     /// The longest time of a usual hold.
     pub longest_hold: Duration,
     /// One hold in so many is longer than that.
@@ -240,6 +269,15 @@ pub struct Job {
     pub longest_pause: Duration,
     /// The seed of its random choices.
     pub seed: u64,
+}
+
+/// Processes in a hurry.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Hasty {
+    /// The first processes, so many of them.
+    pub processes: usize,
+    /// Their threads wait for this time at most.
+    pub patience: Duration,
 }
 
 fn yes() -> bool {
@@ -323,6 +361,7 @@ pub fn run(job: &Job, shared: &Shared) {
 
 /// Connects, and uses the session until it is closed or the run is over.
 fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) {
+    let account = Account::default();
     let (session, is_told) = loop {
         let mut config = Config::new(job.connect_string.as_str())
             .session_timeout(job.session_timeout)
@@ -340,7 +379,10 @@ fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) 
         let mut builder = ZkSession::builder(config);
         let mut is_told = None;
         if job.is_observed {
-            let (listener, is_closed) = Listener::new(shared.observer.clone(), is_closed.cloned());
+            let of_several = job.has_multi;
+            let (observer, account) = (shared.observer.clone(), account.clone());
+            let (listener, is_closed) =
+                Listener::new(observer, is_closed.cloned(), account, of_several);
             builder = builder.observer(listener);
             is_told = Some(is_closed);
         }
@@ -355,6 +397,8 @@ fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) 
             return;
         }
     };
+    // These objects keep the counts of their paths, which go with the last object.
+    let counted = if job.remakes || job.closes { Vec::new() } else { Counted::all(&session, job) };
     let canceller = Canceller::start();
     let in_vain = job.asks_in_vain.then(|| {
         let programs = [ask_in_vain, hold_undeletable];
@@ -367,13 +411,23 @@ fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) 
         let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
         thread::spawn(move || list_much(&job, &shared, &session))
     });
-    let in_vain = in_vain.into_iter().flatten().chain(lists);
+    let unread = job.is_kept_from_reading.then(|| {
+        let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
+        thread::spawn(move || ask_unread(&job, &shared, &session))
+    });
+    let passes = job.passes.map(|limit| {
+        let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
+        let is_closed = is_closed.cloned();
+        let is_closed = move || is_closed.as_ref().is_some_and(|is| is.load(Ordering::Relaxed));
+        thread::spawn(move || passing::pass(&job, &shared, &session, limit, is_closed))
+    });
+    let in_vain = in_vain.into_iter().flatten().chain(lists).chain(unread).chain(passes);
     let threads: Vec<_> = (0..job.threads)
         .map(|number| {
             let rng = Rng::with_seed(job.seed.wrapping_add(number as u64));
             let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
             let mut worker = Worker::new(number, job, shared, rng, canceller.clone());
-            worker.is_closed = is_closed.cloned();
+            (worker.is_closed, worker.account) = (is_closed.cloned(), account.clone());
             thread::spawn(move || work(&mut worker, &session))
         })
         .collect();
@@ -384,6 +438,9 @@ fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) 
         thread::spawn(move || close_in_use(&job, &shared, &session, &closed))
     });
     threads.into_iter().chain(in_vain).chain(closer).for_each(|thread| drop(thread.join()));
+    for of in counted {
+        of.check(&shared.observer, &account, job.has_multi);
+    }
     if is_closed.is_none_or(|is_closed| !is_closed.load(Ordering::Relaxed)) {
         forgets(job, shared, &session);
     }
@@ -417,7 +474,37 @@ fn close_in_use(job: &Job, shared: &Shared, session: &ZkSession, is_closed: &Ato
 }
 
 fn work(worker: &mut Worker, session: &ZkSession) {
-    let locks: Vec<Lock> = worker
+    let mut locks = make(worker, session);
+    let mut tip = None;
+    while !worker.is_over() && locks.len() == worker.places().len() {
+        worker.check_released();
+        if worker.is_closed() {
+            break;
+        }
+        if worker.remakes() {
+            // All objects are gone before the next are made.
+            drop(std::mem::take(&mut locks));
+            locks = make(worker, session);
+            continue;
+        }
+        let which = worker.rng.usize(..locks.len());
+        match tip {
+            Some(tip) => hears(worker, session, &locks, tip),
+            None if worker.wants_several() => {
+                worker.uses(None);
+                multi::turn(worker, &locks);
+            }
+            None => turn(worker, session, &locks, which),
+        }
+        worker.rests();
+        tip = worker.pause();
+    }
+    worker.check_released();
+}
+
+/// Makes an object of each lock. There are fewer if the run is over, or the session closed.
+fn make(worker: &Worker, session: &ZkSession) -> Vec<Lock> {
+    worker
         .places()
         .iter()
         .filter_map(|place| {
@@ -436,26 +523,7 @@ fn work(worker: &mut Worker, session: &ZkSession) {
                 }
             }
         })
-        .collect();
-    let mut tip = None;
-    while !worker.is_over() && locks.len() == worker.places().len() {
-        worker.check_released();
-        if worker.is_closed() {
-            break;
-        }
-        let which = worker.rng.usize(..locks.len());
-        match tip {
-            Some(tip) => hears(worker, session, &locks, tip),
-            None if worker.wants_several() => {
-                worker.uses(None);
-                multi::turn(worker, &locks);
-            }
-            None => turn(worker, session, &locks, which),
-        }
-        worker.rests();
-        tip = worker.pause();
-    }
-    worker.check_released();
+        .collect()
 }
 
 /// Takes the lock with this number once.
@@ -538,6 +606,46 @@ fn list_much(job: &Job, shared: &Shared, session: &ZkSession) {
             thread::sleep(job.session_timeout / 12);
         }
         shared.observer.has_listed();
+    }
+}
+
+/// The folders of locks whose nodes nobody may list.
+pub fn unreadable() -> impl Iterator<Item = String> {
+    (0..4).map(|number| format!("{UNREADABLE}/{number}"))
+}
+
+/// The folder above.
+pub const UNREADABLE: &str = "/unreadable";
+
+/// Asks for locks in folders in which it may make and delete nodes and may not list them.
+fn ask_unread(job: &Job, shared: &Shared, session: &ZkSession) {
+    let mut rng = Rng::with_seed(job.seed.wrapping_add(u64::MAX - 5));
+    let paths: Vec<String> = unreadable().collect();
+    while !shared.is_over() {
+        thread::sleep(between(&mut rng, Duration::from_millis(1), job.session_timeout));
+        if !shared.has_odd_folders.load(Ordering::Relaxed) {
+            continue; // a lock would make the folder
+        }
+        let path = &paths[rng.usize(..paths.len())];
+        let wait = match rng.bool() {
+            true => calls::Wait::Try,
+            false => calls::Wait::Timeout(job.session_timeout),
+        };
+        shared.observer.calls();
+        let taken =
+            match rng.bool() {
+                true => ZkMutex::new(session, path)
+                    .and_then(|of| Ok(calls::mutex(&of, &wait)?.is_some())),
+                false => ZkRwLock::new(session, path)
+                    .and_then(|of| Ok(calls::read(&of, &wait)?.is_some())),
+            };
+        shared.observer.calls();
+        // An operator has permitted it at the end.
+        let is_usual = !shared.has_odd_folders.load(Ordering::Relaxed);
+        let is_expected =
+            is_usual || matches!(taken, Err(Error::NoAuth { .. } | Error::Unavailable { .. }));
+        let text = || format!("{path}, which may not be read: {taken:?}");
+        shared.observer.check("wrong error", is_expected, text);
     }
 }
 

@@ -15,9 +15,10 @@ use zk_sim_runtime::{
     Call, ProcessId, Rng, call_begins, call_ends, fail, now, stopped_for, this_process,
 };
 
+use super::account::{self, Account};
 use super::calls::Wait;
 use super::side_channel::{News, Tip};
-use super::{Job, Place, Recipe, Shared};
+use super::{Hasty, Job, Place, Recipe, Shared};
 use crate::between;
 use crate::observer::{End, Ending, LATE, Listed, Observer, Wish};
 
@@ -33,6 +34,8 @@ pub(super) struct Worker {
     pub(super) shared: Shared,
     pub(super) rng: Rng,
     pub(super) is_closed: Option<Arc<AtomicBool>>,
+    /// How the holds of its session have ended.
+    pub(super) account: Account,
     canceller: Canceller,
     /// The begin of its last call, in the world's time.
     asked: Duration,
@@ -84,6 +87,7 @@ impl Worker {
             shared,
             rng,
             is_closed: None,
+            account: Account::default(),
             canceller,
             asked: Duration::ZERO,
             tries: false,
@@ -118,6 +122,11 @@ impl Worker {
     /// Whether this turn takes several locks as one.
     pub(super) fn wants_several(&mut self) -> bool {
         self.job.has_multi && self.one_in(4)
+    }
+
+    /// Whether the thread makes its lock objects anew now.
+    pub(super) fn remakes(&mut self) -> bool {
+        self.job.remakes && self.one_in(2)
     }
 
     /// A sixth of the session timeout: the limit of single steps.
@@ -190,6 +199,7 @@ impl Worker {
         let (observer, number) = (self.shared.observer.clone(), self.number);
         let is_well = self.shared.is_well.load(Ordering::Relaxed);
         let (clock, asked) = (Clock::start(&observer), observer.moment());
+        observer.asks(number, wanted);
         match wanted {
             [(place, wish)] if !matches!(wait, Wait::Try) => {
                 observer.waits(number, place, *wish, limit, matches!(wait, Wait::Timeout(_)));
@@ -204,8 +214,10 @@ impl Worker {
             Ok(Some(_)) => End::Got,
             Ok(None) => End::Refused,
             Err(Error::Unavailable { .. }) => End::Unavailable,
+            Err(Error::Cancelled { .. }) => End::Cancelled,
             Err(_) => End::Otherwise,
         };
+        let since = observer.has_asked(number, wanted);
         observer.waited(number, end);
         observer.waited_for_several();
         observer.calls();
@@ -237,7 +249,7 @@ impl Worker {
             Ok(Some(guard)) => return Some(guard),
             Ok(None) => {
                 observer.not_acquired(false);
-                observer.is_refused(number, wanted, asked);
+                observer.is_refused(number, wanted, asked, &since);
             }
             Err(e) => {
                 log::info!("not locked: {e}");
@@ -248,6 +260,7 @@ impl Worker {
                 let is_cancelled = matches!(&wait, Wait::Cancelled(token) if token.is_cancelled());
                 let is_expected = match &e {
                     Error::Unavailable { .. } => true,
+                    Error::InvalidConfig { what: "path", .. } => observer.had_others(wanted, asked),
                     Error::Cancelled { .. } => is_cancelled,
                     Error::Closed { .. } => self.is_closed(),
                     Error::Lost { reason: LossReason::SessionClosed, .. } => self.is_closed(),
@@ -263,11 +276,12 @@ impl Worker {
     /// Makes a call that works on the lock at this path until it is cancelled or has done enough.
     pub(super) fn runs(
         &mut self,
-        path: &str,
+        place: &Place,
         call: impl FnOnce(&mut Worker, &CancelToken) -> Result<()>,
     ) {
         self.asked = now();
         let (cancel, observer) = (CancelToken::new(), self.shared.observer.clone());
+        let asked = observer.moment();
         if self.rng.bool() {
             let after = between(&mut self.rng, Duration::from_micros(50), Duration::from_secs(20));
             self.canceller.cancel(cancel.clone(), after);
@@ -279,12 +293,26 @@ impl Worker {
             Ok(()) => {}
             Err(Error::Cancelled { .. }) if cancel.is_cancelled() => observer.not_acquired(false),
             Err(_) if self.is_closed() => observer.not_acquired(true),
-            Err(e) => fail("wrong error", format!("{path}: {e}")),
+            Err(Error::InvalidConfig { what: "path", .. })
+                if observer.had_others(&[(place, Wish::Alone)], asked) =>
+            {
+                observer.not_acquired(true);
+            }
+            Err(e) => fail("wrong error", format!("{}: {e}", place.path)),
         }
     }
 
     /// Chooses how long a call waits. Returns also the latest end of the call.
     fn wait(&mut self) -> (Wait, Option<Duration>) {
+        // In a calm each thread has to get a lock.
+        let hasty = self.job.hasty.filter(|_| !self.tries && !self.is_calm() && !self.one_in(12));
+        if let Some(Hasty { processes, patience }) = hasty {
+            if self.job.number >= processes {
+                return (Wait::Forever, None);
+            }
+            let limit = patience.mul_f64(0.5 + 0.5 * self.rng.f64());
+            return (Wait::Timeout(limit), Some(limit));
+        }
         let choice = if self.tries { 0 } else { self.rng.u32(..12) };
         match choice {
             0 => (Wait::Try, Some(self.step())),
@@ -433,6 +461,11 @@ impl Worker {
         // the write.
         self.shared.observer.writes(held);
         self.ending = self.shared.observer.ends(held);
+        for (node, was_lost) in self.ending.losses() {
+            if let Some(lock) = account::lock_of(&self.job.places, node) {
+                self.account.ends(lock, was_lost);
+            }
+        }
         self.shared.observer.releases(self.number, held, was_asked && held.len() == 1);
     }
 
@@ -455,6 +488,12 @@ impl Worker {
             }
         }
         call_ends();
+        self.shared.observer.has_released(self.number);
+        for node in ending.released() {
+            if let Some(lock) = account::lock_of(&self.job.places, node) {
+                self.account.was_released(lock);
+            }
+        }
         self.remember(view);
     }
 
