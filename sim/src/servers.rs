@@ -543,16 +543,20 @@ impl Inner {
         self.tell_deposed();
     }
 
+    /// Whether a leader that was deposed while it was stalled is the only one again, because its
+    /// successor has ended. Its tree is of the past.
+    fn leads_in_the_past(&self) -> bool {
+        let applied = self.ensemble.leader().map(|leader| self.ensemble.applied(leader));
+        applied.zip(self.known.state).is_some_and(|(applied, (_, newest))| applied < newest)
+    }
+
     /// Tells the changes of the newest tree since the last call.
     fn tell_changes(&mut self) {
         let (Some(leader), Some(told)) = (self.ensemble.leader(), &self.on_changed) else { return };
-        let applied = self.ensemble.applied(leader);
-        // A leader that was deposed while it was stalled is the only one again when its successor
-        // ends. Its tree is of the past.
-        if self.known.state.is_some_and(|(_, newest)| applied < newest) {
+        if self.leads_in_the_past() {
             return;
         }
-        let state = Some((leader, applied));
+        let state = Some((leader, self.ensemble.applied(leader)));
         if self.known.state == state {
             return;
         }
@@ -600,8 +604,9 @@ impl Inner {
 
     fn tell_deposed(&self) {
         let Some(told) = &self.on_deposed else { return };
+        let is_past = self.leads_in_the_past();
         for (member, state) in self.members.iter().enumerate() {
-            if self.ensemble.is_deposed(member) {
+            if self.ensemble.is_deposed(member) || is_past && self.ensemble.is_serving(member) {
                 let clients = state.conns.iter().filter_map(|(_, client)| *client);
                 clients.for_each(told);
             }
