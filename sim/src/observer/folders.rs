@@ -67,7 +67,10 @@ impl Observer {
             let roots = seen.setting.places.iter().filter_map(|place| above(&place.path));
             let roots: Vec<String> = roots.chain([PASSING.to_owned()]).collect();
             let is_ours = |path: &str| roots.iter().any(|root| path.starts_with(root.as_str()));
-            let all = tree.iter().map(|node| node.path.clone());
+            // A client whose connections end again and again as it makes containers makes
+            // persistent folders.
+            let is_container = |node: &&NodeInfo| node.owner < 0;
+            let all = tree.iter().filter(is_container).map(|node| node.path.clone());
             all.filter(|path| is_ours(path) && !is_kept(path)).collect()
         })
     }
