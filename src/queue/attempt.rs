@@ -167,23 +167,24 @@ impl QueueAttempt<'_> {
 
     /// An error if the listing shows contenders for a lock of another kind that was here before
     /// ours: two clients could do the work that the path stands for. If ours was here before, the
-    /// log says so. `others`: the children that are no contenders of our family.
+    /// log says so, and this gives true. `others`: the children that are no contenders of our
+    /// family.
     fn check_kind(
         &self,
         generation: &Generation,
         names: &[Name<'_>],
         others: &[&str],
         is_pending_delete: &dyn Fn(&str) -> bool,
-    ) -> Step<()> {
+    ) -> Step<bool> {
         let Some(Stranger { name, came_first }) =
             rule::stranger(names, others, self.kind, is_pending_delete)
         else {
-            return Ok(());
+            return Ok(false);
         };
         let Queue { dir, .. } = self.queue;
         if !came_first {
             self.queue.warn_stranger(&name, self.kind);
-            return Ok(());
+            return Ok(true);
         }
         // Whose it is, and since when, if that can be read.
         let path = path::join(dir, name.full);
@@ -288,7 +289,8 @@ impl QueueAttempt<'_> {
         let children = listed.children.names();
         let (names, others) = self.queue.parse(&children);
         let is_pending_delete = |id: &str| listed.pending.contains(id);
-        self.check_kind(&contender.generation, &names, &others, &is_pending_delete)?;
+        let has_stranger =
+            self.check_kind(&contender.generation, &names, &others, &is_pending_delete)?;
         let claim = Claim::of(self.kind);
         let ordered;
         let verdict = if rule::unordered(&names) {
@@ -305,6 +307,8 @@ impl QueueAttempt<'_> {
             Verdict::Held => Ok((None, listed.epoch)),
             Verdict::Gone => Err(Stop::Anew),
             Verdict::Wait { predecessor, sole } => {
+                // When the last node of our kind ahead goes, the other kind may be the earlier one.
+                let sole = sole && !has_stranger;
                 let ahead = Ahead { path: path::join(dir, predecessor.full), sole };
                 Ok((Some(ahead), listed.epoch))
             }

@@ -135,7 +135,27 @@ fn a_lock_is_not_disturbed_by_a_candidate_that_comes_later() {
     assert_eq!(queue(&folder.at, PATH), [""; 0]);
 }
 
+/// A candidate of another client leads beside the lock that was here before. When that lock goes, a
+/// waiter that came after the candidate is refused.
+fn a_waiter_behind_a_candidate_is_refused_when_the_lock_ahead_goes() {
+    let mut folder = Folder::new();
+    let sessions = [(); 2].map(|()| session(&folder.at));
+    let [first, second] = sessions.each_ref().map(|session| ZkMutex::new(session, PATH).unwrap());
+    let guard = first.lock().unwrap();
+    let node = folder.stands("latch-");
+    thread::scope(|scope| {
+        let waiter = spawn_waiting(scope, || second.lock().map(drop));
+        until_queue(&folder.at, PATH, 3);
+        guard.unlock().unwrap();
+        let refused = waiter.join().unwrap();
+        let said = refused.unwrap_err().to_string();
+        assert!(said.contains(node.rsplit('/').next().unwrap()), "{said}");
+    });
+    until_queue(&folder.at, PATH, 1);
+}
+
 scenarios![
+    a_waiter_behind_a_candidate_is_refused_when_the_lock_ahead_goes,
     a_lock_where_an_election_stands_is_refused_and_leaves_nothing,
     a_candidate_where_a_lock_stands_is_refused,
     a_lock_of_kazoos_is_of_either_kind,
