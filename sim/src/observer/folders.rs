@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use zk_sim_runtime::{ProcessId, is_alive, now, this_process};
+use zk_sim_runtime::{ProcessId, now, this_process};
 use zk_test_server::ensemble::NodeInfo;
 
 use super::{Observer, Seen};
@@ -53,8 +53,9 @@ impl Observer {
             let is_semaphore = |recipe: &Recipe| matches!(recipe, Recipe::Semaphore { .. });
             let places = seen.setting.places.iter();
             let kept = places.filter(|place| is_semaphore(&place.recipe)).map(|place| &place.path);
-            let torn =
-                seen.passing.iter().filter(|(_, call)| call.is_torn || !is_alive(call.process));
+            // A call that has no end was cut short with its process.
+            let is_torn = |call: &Call| call.is_torn || call.ended.is_none();
+            let torn = seen.passing.iter().filter(|(_, call)| is_torn(call));
             let kept: Vec<&String> = kept.chain(torn.map(|(path, _)| path)).collect();
             let is_kept = |path: &str| {
                 let is_below = |one: &str, other: &str| {

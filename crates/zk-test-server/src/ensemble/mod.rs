@@ -185,7 +185,8 @@ impl fmt::Display for Notice {
 pub struct NodeInfo {
     /// Its path.
     pub path: String,
-    /// The session that owns the node, if the node is ephemeral; 0 for none.
+    /// The session that owns the node, if the node is ephemeral; 0 for none. As in ZooKeeper a
+    /// negative number marks a container, or a node with a time to live.
     pub owner: i64,
     /// The transaction that made it.
     pub czxid: i64,
@@ -452,7 +453,7 @@ impl Ensemble {
             .flat_map(|tree| tree.iter())
             .map(|(path, node)| NodeInfo {
                 path: path.to_owned(),
-                owner: node.session(),
+                owner: node.stat.owner,
                 czxid: node.stat.czxid,
                 data: node.data.as_deref().unwrap_or_default().to_vec(),
             })
