@@ -75,7 +75,7 @@ impl Machine {
 
     /// Whether a hold, a caller or a pending delete needs an acknowledged write.
     pub(super) fn needs_write(&self) -> bool {
-        self.is_held || self.is_proof_awaited() || !self.background.pending.is_empty()
+        self.held_since.is_some() || self.is_proof_awaited() || !self.background.pending.is_empty()
     }
 
     /// Whether this connection carries the session, and a server has served the session since it was

@@ -220,8 +220,8 @@ pub(crate) struct Machine {
     last_ordered: BootTime,
     /// How long the last answer took.
     last_took: Duration,
-    /// Something was held at the last `tick`.
-    is_held: bool,
+    /// The first `tick` of those at which something was held, up to the last one.
+    held_since: Option<BootTime>,
     /// How this connection was made, or the last one.
     dialled: Dialled,
     /// When this connection began to carry the session.
@@ -381,7 +381,7 @@ impl Machine {
             last_sent: now,
             last_ordered: now,
             last_took: Duration::ZERO,
-            is_held: false,
+            held_since: None,
             dialled: Dialled { bound: Duration::ZERO, is_believed: true },
             up_since: now,
             taken_up: None,

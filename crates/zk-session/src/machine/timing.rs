@@ -42,11 +42,11 @@ impl Machine {
         if self.is_ending() {
             return;
         }
-        let was_held = std::mem::replace(&mut self.is_held, lease.end.is_some());
+        self.held_since = lease.end.and(self.held_since.or(Some(now)));
         self.resume_after_silence(self.longest_silence(), now);
         // A waiter's lease may be short when it is granted the lock.
         let is_short = lease.end.is_some_and(|end| end.since(now) < self.timeout() / 3);
-        if self.phase == Phase::Up && is_short && !was_held && self.is_slow() {
+        if self.phase == Phase::Up && self.held_since == Some(now) && is_short && self.is_slow() {
             self.renew_lease(now);
         }
         if self.phase == Phase::Up {
@@ -209,22 +209,22 @@ impl Machine {
 
     /// An idle session sends something each T/4, and loses nothing if that is late.
     pub(super) fn longest_silence(&self) -> Duration {
-        self.timeout() / if self.is_held || self.is_proof_awaited() { 3 } else { 2 }
+        self.timeout() / if self.held_since.is_some() || self.is_proof_awaited() { 3 } else { 2 }
     }
 
     /// If answers are slow or the tick is long, the proofs on this connection may show too little.
     /// Then holds would be lost and callers would wait although the session lives. A new connection
     /// shows more, so this connection is given up.
     ///
-    /// Where answers are slow, a new connection takes longer than the renewal that is under way,
-    /// which needs two answers.
+    /// That says nothing of the first renewal for a hold, as the lease of a waiter may be short.
+    /// Where answers are slow, a new connection would come later than the two answers of that
+    /// renewal. If the server is silent, the connection is given up T/6 after the request.
     fn resume_where_proofs_show_too_little(&mut self, lease: LeaseStatus, now: BootTime) {
         let t = self.timeout();
         let least = if self.is_slow() { t / 4 } else { t / 6 };
-        let is_renewed = self.is_slow()
-            && self.proof.is_under_way
-            && now < self.proof.begun + self.last_took * 5 / 2;
-        let is_short = !is_renewed && lease.end.is_some_and(|end| end.since(now) < least);
+        let is_first = self.held_since.is_some_and(|since| self.proof.begun <= since);
+        let is_first = is_first && self.proof.is_under_way && self.is_slow();
+        let is_short = !is_first && lease.end.is_some_and(|end| end.since(now) < least);
         let is_late = !lease.is_fresh && self.late_proof_at().is_some_and(|at| now >= at);
         if is_late || (is_short && now >= self.up_since + t / 4) {
             self.disconnect(
