@@ -112,8 +112,7 @@ pub enum Fault {
     SlowLine { process: usize, rate: u64, lasts: Duration },
     /// Each answer of the servers comes late for a while, and nothing else is wrong with them.
     SlowServers { least: Duration, most: Duration, lasts: Duration },
-    /// A contender of another client library comes to a lock's path for a while: no fault, but
-    /// ordinary life.
+    /// A contender of another client library comes to a lock's path for a while. That is no fault.
     Visit { lock: usize, who: Visitor, lasts: Duration },
     /// A fault that hits the focus of its burst, whatever process and server it names.
     Focused { focus: Focus, fault: Box<Fault> },
@@ -505,8 +504,9 @@ impl Fault {
             | Fault::LateHandshakes(_) => Some(None),
             // Clocks that drift within the bound cost no lock, nor do loggers and observers that
             // block, nor look-ups, nor a line on which the longest answer takes a part of the
-            // timeout, nor servers whose answers take such a part, nor others who want a lock. What a fault of a burst hits is told when that is chosen, and a stop at a step
-            // when the step comes.
+            // timeout, nor servers whose answers take such a part, nor others who want a lock. What a
+            // fault of a burst hits is told when that is chosen, and a stop at a step when the step
+            // comes.
             Fault::Block { .. }
             | Fault::LookUps { .. }
             | Fault::SlowLine { .. }

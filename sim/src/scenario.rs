@@ -198,8 +198,7 @@ impl Scenario {
         scenario
     }
 
-    /// The choices of this seed for a file that was written when processes were alike, servers
-    /// prompt, and the library alone.
+    /// The choices of this seed for a file that is older than the choices of ordinary life.
     pub fn before_life(seed: u64, mode: Mode) -> Scenario {
         let mut scenario = Self::before_names(seed, mode);
         scenario.add_names();
@@ -430,9 +429,9 @@ impl Scenario {
         }
     }
 
-    /// Chooses what happens in ordinary life without any fault: processes in a hurry beside patient
-    /// ones, slow servers, lock objects for each call, other libraries' contenders, folders that may
-    /// not be read.
+    /// Chooses what happens in ordinary life without any fault: some processes in a hurry and others
+    /// patient, slow servers, lock objects for each call, other libraries' contenders, folders that
+    /// may not be read.
     fn add_life(&mut self) {
         // Apart from the other choices of the seed, as above.
         let mut rng = Rng::with_seed(self.seed.wrapping_mul(0xb5ad_4ece_da1c_e2a9));
@@ -618,8 +617,8 @@ impl World {
         nodes.into_iter().map(|(_, path)| path).collect()
     }
 
-    /// An operator makes the folders in which nobody may delete, or nobody may read. Where there are
-    /// some of the first kind, the root permits no deletes either.
+    /// An operator makes the folders whose ACLs permit no deletes, or no reads. Where there are some
+    /// of the first kind, the root permits no deletes either.
     fn make_odd_folders(&self) {
         let Job { asks_in_vain, is_kept_from_reading, .. } = self.0.scenario.job;
         let no_deletes = operator::ALL_BUT_DELETE;

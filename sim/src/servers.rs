@@ -102,7 +102,7 @@ struct Operator {
     member: usize,
     /// The requests that are sent once there is a session.
     requests: Vec<Request>,
-    /// The session is closed behind them.
+    /// The session is closed right after them.
     leaves: bool,
 }
 

@@ -16,7 +16,6 @@ mod foreign;
 mod ours;
 
 use std::collections::HashMap;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -67,17 +66,7 @@ trait Client: Send + Sync {
     fn refuses(&self, failure: &Failure) -> bool;
 }
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("taker: {failure}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<(), Failure> {
+fn main() -> Result<(), Failure> {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("error")).init();
     let mut words = std::env::args().skip(1);
     let (client, hosts) = (words.next().ok_or("which client?")?, words.next().ok_or("where?")?);

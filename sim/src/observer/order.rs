@@ -7,10 +7,10 @@
 //!
 //! A place is kept here from one thread to another where the library had every means to keep it:
 //! the node has stood for longer than its answer takes on a connection that stays, and its process
-//! has made no other one since; the thread that gives up had reached the end of its time or was cancelled;
-//! and another thread had waited since before, has time left, and wants the same. The process must
-//! not have been stopped, and must have had the same connection, since it came. No other thread of
-//! it may use the lock in another way.
+//! has made no other one since; the thread that gives up had reached the end of its time or was
+//! cancelled; and another thread had waited since before, has time left, and wants the same. The
+//! process must not have been stopped, and must have had the same connection, since it came. No
+//! other thread of it may use the lock in another way.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

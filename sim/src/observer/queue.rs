@@ -72,8 +72,9 @@ fn ahead<'a, 'b>(
 /// writer first reads the write after its create, finds that it is deleted, and deletes the read.
 ///
 /// No other node is let pass. A read that was made before our own node was in our listing. The read
-/// of any other write was made while the write existed, so our listing showed one of the two. And the writer must not use such a read as a hold: the check "two holders" finds
-/// a read that is held beside our hold, whichever of the two is granted last.
+/// of any other write was made while the write existed, so our listing showed one of the two. And
+/// the writer must not use such a read as a hold: the check "two holders" finds a read that is held
+/// at the same time as our hold, whichever of the two is granted last.
 fn is_without_its_write<'a>(
     node: &Node,
     other: &NodeInfo,

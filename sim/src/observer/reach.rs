@@ -43,9 +43,9 @@ pub(super) struct Reaching {
     /// The addresses that each process was told before and no more: since when, and how long it had
     /// been stopped by then.
     gone: BTreeMap<ProcessId, BTreeMap<IpAddr, (Duration, Duration)>>,
-    /// When a connect of each process last failed. A thread of the library closes what that has
-    /// made, and knows no answers to the look-ups of the next connect.
-    failed: BTreeMap<ProcessId, Duration>,
+    /// When each process last let a client go: it was closed, or could not connect. A thread of the
+    /// library goes on to close its session, and knows no answers to the look-ups of the next client.
+    let_go: BTreeMap<ProcessId, Duration>,
     /// The session that another ensemble did not know last, and whether the process had to know
     /// that the address was gone.
     refused: BTreeMap<ProcessId, (i64, SocketAddr, bool)>,
@@ -103,10 +103,10 @@ impl Observer {
         });
     }
 
-    /// The calling process could not connect.
-    pub fn fails_to_connect(&self) {
+    /// The calling process has closed its client, or could not connect.
+    pub fn lets_a_client_go(&self) {
         if let Some(process) = this_process() {
-            self.seen(|seen| seen.reaching.failed.insert(process, now()));
+            self.seen(|seen| seen.reaching.let_go.insert(process, now()));
         }
     }
 
@@ -277,8 +277,8 @@ impl Seen {
     fn dialled(&mut self, process: ProcessId, to: SocketAddr) -> Option<Broken> {
         let gone = self.reaching.gone.get(&process).filter(|gone| !gone.is_empty())?;
         let slowness = self.setting.slowness();
-        let failed = self.reaching.failed.get(&process);
-        if failed.is_some_and(|failed| now() < *failed + (CLOSES + LATE) * slowness) {
+        let let_go = self.reaching.let_go.get(&process);
+        if let_go.is_some_and(|let_go| now() < *let_go + (CLOSES + LATE) * slowness) {
             return None;
         }
         let broken = gone.get(&to.ip()).filter(|(since, stopped)| {

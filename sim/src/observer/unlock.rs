@@ -42,7 +42,7 @@ impl Ending {
         self.all.iter().map(|ends| (ends.path.as_str(), ends.was_lost))
     }
 
-    /// The paths of those that were not lost until now, behind their release.
+    /// The paths of those that were not lost before the end of their release.
     pub fn released(&self) -> impl Iterator<Item = &str> {
         let is_lost = |(_, mark): &(Observed, Mark)| mark.reason().is_some();
         let released = self.all.iter().filter(move |ends| !ends.nodes.iter().any(is_lost));

@@ -56,8 +56,8 @@ impl Account {
 }
 
 impl Ends {
-    /// Whether so many losses may have been counted. Calls for several locks may lose holds that no
-    /// thread was given: `has_more`.
+    /// Whether the library may have counted this number of losses. `has_more`: a call for several
+    /// locks may have lost holds that it gave to no thread.
     pub(super) fn allow(self, lost: u64, has_more: bool) -> bool {
         self.lost <= lost && (has_more || lost <= self.lost + self.either)
     }
@@ -127,7 +127,7 @@ impl Counted {
         job.places.iter().filter_map(lock).collect()
     }
 
-    /// Compares its counts with the truth. Nobody waits any more, and nobody holds anything.
+    /// Compares its counts with the truth. No thread waits for the lock or holds it any more.
     pub(super) fn check(self, observer: &Observer, account: &Account, has_more: bool) {
         let truth = account.all();
         for (recipe, stats) in &self.stats {

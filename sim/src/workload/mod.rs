@@ -252,10 +252,11 @@ pub struct Job {
     /// Some processes are in a hurry. The threads of the others are patient then.
     #[serde(default)]
     pub hasty: Option<Hasty>,
-    /// Threads make their lock objects for each call, and drop them behind it.
+    /// Threads make their lock objects for each call, and drop them after it.
     #[serde(default)]
     pub remakes: bool,
-    /// One more thread takes locks at paths of their own, once each. A call takes about so long.
+    /// One more thread takes locks at paths of their own, once each. This is about the time that a
+    /// call takes.
     #[serde(default)]
     pub passes: Option<Duration>,
     /// One more thread asks for locks in folders that it may not read.
@@ -274,7 +275,7 @@ pub struct Job {
 /// Processes in a hurry.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Hasty {
-    /// The first processes, so many of them.
+    /// How many: the processes with the lowest numbers.
     pub processes: usize,
     /// Their threads wait for this time at most.
     pub patience: Duration,
@@ -390,10 +391,10 @@ fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) 
             Ok(session) => break (session, is_told),
             Err(e) => {
                 log::info!("no session: {e}");
-                shared.observer.fails_to_connect();
+                shared.observer.lets_a_client_go();
             }
         }
-        if shared.is_over.load(Ordering::Relaxed) {
+        if shared.is_over() {
             return;
         }
     };
@@ -445,7 +446,7 @@ fn use_session(job: &Job, shared: &Shared, is_closed: Option<&Arc<AtomicBool>>) 
         forgets(job, shared, &session);
     }
     worker::check_close(&shared.observer, || session.close());
-    let is_over = shared.is_over.load(Ordering::Relaxed);
+    let is_over = shared.is_over();
     if let Some(is_told) = is_told.filter(|_| is_over) {
         // `close` waits for the thread that calls the observer, but not for ever.
         let until = Instant::now() + Duration::from_secs(1);
@@ -567,7 +568,7 @@ fn ask_in_vain(job: &Job, shared: &Shared, session: &ZkSession) {
         Ok(mutex) => mutex,
         Err(e) => return fail("wrong error", format!("no lock: {e}")),
     };
-    while !shared.is_over.load(Ordering::Relaxed) {
+    while !shared.is_over() {
         thread::sleep(between(&mut rng, Duration::from_millis(1), job.session_timeout / 4));
         shared.observer.calls();
         let outcome = mutex.try_lock().optional();
@@ -587,7 +588,7 @@ fn list_much(job: &Job, shared: &Shared, session: &ZkSession) {
         Ok(mutex) => mutex,
         Err(e) => return fail("wrong error", format!("no lock: {e}")),
     };
-    while !shared.is_over.load(Ordering::Relaxed) {
+    while !shared.is_over() {
         let pause = between(&mut rng, job.session_timeout / 4, job.session_timeout * 4);
         thread::sleep(pause);
         shared.observer.lists_much();
@@ -600,7 +601,7 @@ fn list_much(job: &Job, shared: &Shared, session: &ZkSession) {
                 Ok(all) if all.is_empty() => break,
                 Ok(all) => return fail("wrong error", format!("{all:?}: nobody has made these")),
             }
-            if shared.is_over.load(Ordering::Relaxed) {
+            if shared.is_over() {
                 return;
             }
             thread::sleep(job.session_timeout / 12);
@@ -609,7 +610,7 @@ fn list_much(job: &Job, shared: &Shared, session: &ZkSession) {
     }
 }
 
-/// The folders of locks whose nodes nobody may list.
+/// The folders of locks whose ACLs permit no reads.
 pub fn unreadable() -> impl Iterator<Item = String> {
     (0..4).map(|number| format!("{UNREADABLE}/{number}"))
 }
@@ -662,7 +663,7 @@ pub const UNDELETABLE: &str = "/undeletable";
 fn hold_undeletable(job: &Job, shared: &Shared, session: &ZkSession) {
     let mut rng = Rng::with_seed(job.seed.wrapping_add(u64::MAX - 1));
     let paths: Vec<String> = undeletable().collect();
-    while !shared.is_over.load(Ordering::Relaxed) {
+    while !shared.is_over() {
         let path = &paths[rng.usize(..paths.len())];
         shared.observer.calls();
         shared.observer.uses(job.threads, &[path]);
@@ -672,10 +673,7 @@ fn hold_undeletable(job: &Job, shared: &Shared, session: &ZkSession) {
         let lasts = match taken {
             Ok(Some(guard)) => {
                 let until = Instant::now() + job.session_timeout.mul_f64(6.0 * rng.f64());
-                while guard.is_held()
-                    && Instant::now() < until
-                    && !shared.is_over.load(Ordering::Relaxed)
-                {
+                while guard.is_held() && Instant::now() < until && !shared.is_over() {
                     thread::sleep(job.session_timeout / 8);
                 }
                 Duration::ZERO

@@ -29,7 +29,7 @@ pub(super) fn pass(
     let mut rng = Rng::with_seed(job.seed.wrapping_add(u64::MAX - 4));
     while !shared.is_over() && !is_closed() {
         thread::sleep(between(&mut rng, job.session_timeout / 32, job.session_timeout * 2));
-        // A fresh path is nobody else's.
+        // No other client uses a fresh path.
         let path = format!("{FOLDER}/{:016x}", rng.u64(..));
         let wait = match rng.u32(..4) {
             0 => Wait::Try,
@@ -44,7 +44,7 @@ pub(super) fn pass(
         match taken {
             Ok(is_taken) => {
                 let took = begun.elapsed();
-                let text = || format!("{path}: taken after {took:?}, and nobody else asks");
+                let text = || format!("{path}: taken after {took:?}, and no other client asks");
                 shared.observer.check("taken, and free", is_taken, text);
             }
             Err(Error::Unavailable { .. } | Error::Closed { .. } | Error::Lost { .. }) => {}
@@ -54,7 +54,7 @@ pub(super) fn pass(
     }
 }
 
-/// Takes the lock at this path and lets it go. False: somebody else is said to have it.
+/// Takes the lock at this path and lets it go. False: the library says that others have it.
 fn once(session: &ZkSession, path: &str, wait: &Wait, kind: u32) -> Result<bool> {
     macro_rules! once {
         ($lock:ident, $call:expr) => {{

@@ -102,7 +102,7 @@ impl Worker {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.shared.is_over.load(Ordering::Relaxed)
+        self.shared.is_over()
     }
 
     /// The session is being closed while its threads use it, or was closed so.
@@ -574,6 +574,7 @@ pub(super) fn check_close(observer: &Observer, close: impl FnOnce() -> Result<()
     if let Err(e) = close() {
         log::info!("not closed: {e}");
     }
+    observer.lets_a_client_go();
     clock.check(observer, "close", Duration::from_secs(1));
 }
 

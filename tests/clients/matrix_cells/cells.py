@@ -1,4 +1,4 @@
-"""The cells of the matrix: one of our locks and another client's at one path, one after the other."""
+"""The cells of the matrix: one of our locks and one of another client meet at one path."""
 
 from takers import OURS, SOON, Failed
 
@@ -71,8 +71,9 @@ class Cell:
             second.release(late)
             return EXCLUDES
         if answer.startswith("refused"):
-            if path not in answer:
-                raise Failed("%s: the error does not name the node: %s" % (self, answer))
+            # The error says whose node it is, and since when.
+            if path not in answer or "session 0x" not in answer or ", for " not in answer:
+                raise Failed("%s: the error does not describe the node: %s" % (self, answer))
             first.release(held)
             return REFUSED
         if answer.startswith("failed"):

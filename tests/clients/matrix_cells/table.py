@@ -55,7 +55,7 @@ def put_into_page(found):
 
 
 def on_page():
-    """The word of each cell on the page, by the cell's name; nothing about a row that is not there."""
+    """The word of each cell on the page, by the cell's name. A missing row gives nothing."""
     said, lines = {}, [line.strip("| ").split(" | ") for line in _parts()[1].splitlines()]
     for ours in (DEFAULT, KAZOO):
         for _, head, places in rows(ours):

@@ -12,9 +12,8 @@ KAZOO_TAKER = os.path.join(HERE, "..", "matrix_takers", "kazoo_taker.py")
 # Seconds: the longest wait for something that must come, even on a busy machine. kazoo's Semaphore
 # waits until the server has removed the empty folders of our semaphore.
 SOON = 150.0
-# An answer that has not come after so many times the client's slowest call on a free path, and not
-# after so many seconds, does not come.
-PATIENCE, LEAST = 5, 0.4
+PATIENCE = 5  # times the client's slowest call on a free path: then no answer comes any more
+LEAST = 0.4  # seconds: the shortest time after which that is said
 OURS = "zk-mutex"
 
 

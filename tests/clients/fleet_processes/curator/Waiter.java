@@ -1,11 +1,9 @@
 package fleet;
 
+import curator.Connection;
 import java.net.InetAddress;
-import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
-import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
  * Waits for Curator's mutex until SIGTERM ends it: Waiter HOST:PORT PATH. It prints its session and
@@ -13,15 +11,8 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
  * wrong.
  */
 final class Waiter {
-    /** Milliseconds: timeouts that play no part. */
-    private static final int SESSION = 30_000, CONNECT = 60_000;
-
     public static void main(String[] words) throws Exception {
-        CuratorFramework client = CuratorFrameworkFactory.newClient(
-                words[0], SESSION, CONNECT, new ExponentialBackoffRetry(20, 20, 500));
-        client.start();
-        if (!client.blockUntilConnected(CONNECT, TimeUnit.MILLISECONDS))
-            throw new IllegalStateException("no connection to " + words[0]);
+        CuratorFramework client = Connection.to(words[0]);
         // SIGTERM runs this. The session is closed, and with it the node goes.
         Runtime.getRuntime().addShutdownHook(new Thread(client::close));
         long session = client.getZookeeperClient().getZooKeeper().getSessionId();

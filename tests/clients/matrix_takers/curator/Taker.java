@@ -1,25 +1,20 @@
 package matrix;
 
+import curator.Connection;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.leader.*;
 import org.apache.curator.framework.recipes.locks.*;
-import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
  * Curator as a client of the matrix (tests/clients/matrix): Taker HOST:PORT.
  * interop/src/taker/main.rs has the orders and the answers.
  */
 final class Taker {
-    /** Milliseconds: timeouts that do not matter. */
-    private static final int SESSION = 15_000, CONNECT = 30_000;
-
     private final CuratorFramework client;
     private final Map<String, CountDownLatch> releases = new HashMap<>();
 
@@ -36,13 +31,16 @@ final class Taker {
         release.await();
     }
 
-    private void take(String id, String recipe, String path, CountDownLatch release) throws Exception {
+    private void take(String id, String recipe, String path, CountDownLatch release)
+            throws Exception {
         switch (recipe) {
             case "InterProcessMutex" -> keep(id, new InterProcessMutex(client, path), release);
             case "InterProcessSemaphoreMutex" ->
                 keep(id, new InterProcessSemaphoreMutex(client, path), release);
-            case "readLock" -> keep(id, new InterProcessReadWriteLock(client, path).readLock(), release);
-            case "writeLock" -> keep(id, new InterProcessReadWriteLock(client, path).writeLock(), release);
+            case "readLock" ->
+                keep(id, new InterProcessReadWriteLock(client, path).readLock(), release);
+            case "writeLock" ->
+                keep(id, new InterProcessReadWriteLock(client, path).writeLock(), release);
             case "InterProcessSemaphoreV2" -> {
                 try (Lease lease = new InterProcessSemaphoreV2(client, path, 1).acquire()) {
                     keep(id, release);
@@ -74,7 +72,8 @@ final class Taker {
         say(id, "released");
     }
 
-    private static void keep(String id, InterProcessLock lock, CountDownLatch release) throws Exception {
+    private static void keep(String id, InterProcessLock lock, CountDownLatch release)
+            throws Exception {
         lock.acquire();
         keep(id, release);
         lock.release();
@@ -100,14 +99,8 @@ final class Taker {
     }
 
     public static void main(String[] words) throws Exception {
-        CuratorFramework client = CuratorFrameworkFactory.newClient(
-                words[0], SESSION, CONNECT, new ExponentialBackoffRetry(20, 20, 500));
-        client.start();
-        if (!client.blockUntilConnected(CONNECT, TimeUnit.MILLISECONDS))
-            throw new IllegalStateException("no connection to " + words[0]);
-        Taker taker = new Taker(client);
-        BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = orders.readLine(); line != null; line = orders.readLine()) taker.obey(line);
+        Taker taker = new Taker(Connection.to(words[0]));
+        new BufferedReader(new InputStreamReader(System.in)).lines().forEach(taker::obey);
         System.exit(0);
     }
 }

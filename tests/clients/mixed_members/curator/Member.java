@@ -1,21 +1,17 @@
 package mixed;
 
+import curator.Connection;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.*;
 import java.util.concurrent.*;
 import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
-import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
  * A member of a mixed group (tests/clients/mixed) that uses Curator. interop/src/member/main.rs has
  * the options of a member.
  */
 final class Member {
-    /** Milliseconds: timeouts that do not matter. */
-    static final int SESSION = 15_000, CONNECT = 30_000;
-
     /** The task of a member. */
     record Task(Map<String, String> options) {
         static Task of(String[] words) {
@@ -41,19 +37,10 @@ final class Member {
         static boolean writes(int section, int thread) { return (section + thread) % 3 == 0; }
     }
 
-    private static CuratorFramework connect(Task task) throws InterruptedException {
-        CuratorFramework client = CuratorFrameworkFactory.newClient(
-                task.text("connect"), SESSION, CONNECT, new ExponentialBackoffRetry(20, 20, 500));
-        client.start();
-        if (!client.blockUntilConnected(CONNECT, TimeUnit.MILLISECONDS))
-            throw new IllegalStateException("no connection to " + task.text("connect"));
-        return client;
-    }
-
     private static void run(Task task) throws Exception {
         Recipes.Recipe recipe = Recipes.of(task);
         List<CuratorFramework> clients = new ArrayList<>();
-        for (int i = 0; i < task.number("sessions"); i++) clients.add(connect(task));
+        for (int i = 0; i < task.number("sessions"); i++) clients.add(Connection.to(task.text("connect")));
         System.out.println("ready");
         if (new BufferedReader(new InputStreamReader(System.in)).readLine() == null)
             throw new IllegalStateException("the group is not to begin");
